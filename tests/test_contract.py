@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import house
 import numpy as np
 import pytest
 import torch
@@ -456,4 +457,5 @@ def test_options_are_strict(name, federate):
 
 def test_a_baseline_is_one_short_file():
     for path in (PROJECT / "cflkit" / "methods" / "baselines").glob("*.py"):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 110, path.name
+        limit = 80 if path.name in ("collaboration.py",) else 60  # of personal models
+        assert len(house.lines_of_code(path.read_text(encoding="utf-8"))) <= limit, path.name

@@ -13,6 +13,7 @@ from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     NOBODY,
     Ask,
+    Conversation,
     Diverged,
     Jobs,
     LocalTraining,
@@ -29,6 +30,7 @@ __all__ = [
     "Ask",
     "Client",
     "ClientsAbsent",
+    "Conversation",
     "Diverged",
     "Federation",
     "FederationLike",

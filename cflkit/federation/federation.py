@@ -8,7 +8,7 @@ as one tensor; or in *graphs*, where a client's step is one launch on a GPU.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -23,7 +23,14 @@ from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
 from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
-from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite, summarise_losses
+from cflkit.federation.requests import (
+    Conversation,
+    Jobs,
+    LocalTraining,
+    Outcome,
+    check_finite,
+    summarise_losses,
+)
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.training import evaluate, run_in_threads, train_in_threads
@@ -355,14 +362,15 @@ class Federation:
         with self.precise():
             return run_in_threads(ask_one, range(len(jobs)), self.data.networks)
 
-    def converse(self, conversation: Generator[Request, Any, Any], round: int = 0) -> Any:
+    def converse(self, conversation: Conversation[Outcome], round: int = 0) -> Outcome:
         """Answer every request of a conversation, such as a method's round; return its result."""
         try:
             request = next(conversation)
             while True:
                 request = conversation.send(request.answered_by(self, round))
         except StopIteration as end:
-            return end.value
+            outcome: Outcome = end.value
+            return outcome
 
     def precise(self, training: LocalTraining | None = None) -> AbstractContextManager:
         """Return the context that sets the precision of products, a setting that only CUDA has."""

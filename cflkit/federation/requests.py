@@ -7,9 +7,9 @@ They can be counted, joined with those of other methods, and sent over a network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import torch
 from pydantic import model_validator
@@ -20,6 +20,7 @@ from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Posi
 from cflkit.models.rows import digests, finite_rows
 
 Precision = Literal["float32", "tf32", "bfloat16"]
+Outcome = TypeVar("Outcome")
 
 
 @validated(frozen=True, config=STRICT)
@@ -250,6 +251,11 @@ class Request:
     def only(self, jobs: Jobs) -> Self:
         """Return the same request with other jobs."""
         return replace(self, jobs=jobs)
+
+
+# What a method's round is: it yields requests, gets their answers, and ends with a result. The type
+# of the answers depends on the request, so the method states it
+Conversation: TypeAlias = Generator[Request, Any, Outcome]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import index
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +13,14 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator
 from torch import Tensor
 
-from cflkit.federation import Jobs, Request, Server, Train
+from cflkit.federation import Conversation, FederationLike, Jobs, Request, Server, Train
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Weighting = Literal["equal", "samples"]
+TestSets = Literal["all", "own", "none"]
+AnyMethod = TypeVar("AnyMethod", bound="Method")
 
 
 def whole_numbers(values: Any) -> tuple[int, ...]:
@@ -35,7 +40,7 @@ Truth = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
 
 
 @dataclass(frozen=True)
-class Measuring:
+class Measuring(Generic[AnyMethod]):
     """The way in which a run is measured.
 
     Attributes
@@ -49,8 +54,8 @@ class Measuring:
         Whether runs are also measured before the first round.
     """
 
-    rows: Callable[[Mapping[str, Any], Any, int, str], list[dict[str, Any]]]
-    summarise: Callable[..., dict[str, Any]]
+    rows: Callable[[Mapping[str, AnyMethod], FederationLike, int, TestSets], list[dict[str, Any]]]
+    summarise: Callable[[pd.DataFrame], dict[str, Any]]
     at_start: bool = False
 
 
@@ -86,12 +91,12 @@ class Method:
 
     partial: ClassVar[bool] = False
     task: ClassVar[str] = "classification"
-    measuring: ClassVar[Measuring | None] = None
-    weighting: Any  # not Weighting, to which a method may add a value
+    measuring: ClassVar[Measuring[Any] | None] = None
+    weighting: Weighting
     include_buffers: bool
     server: Server
     models: Tensor
-    labels: Any  # not Tensor | None, which every method would have to narrow
+    labels: Tensor  # or None; were this its type, methods with clusters would have to narrow it
     clustered: bool
     scalars: dict[str, float | str]
 
@@ -144,7 +149,7 @@ class Method:
                 f"{answering.tolist()} are there"
             )
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.
 
         Methods with other requests override it; each ``yield`` of a request returns its answers.
@@ -209,7 +214,7 @@ class Personal(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give each client a copy of the initial model."""
         super().setup(server, initial)
-        self.labels = None
+        self.labels = None  # type: ignore[assignment]
         self.personal = initial.repeat(server.clients, 1)
 
     def client_models(self) -> tuple[Tensor, Tensor]:

@@ -94,7 +94,7 @@ class FedCRef(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare with the given local clusters, where all clients are active (lines 2 to 4)."""
         super().setup(server, initial)
-        self.labels = None  # the method clusters samples, not clients
+        self.labels = None  # type: ignore[assignment]  # the method clusters samples, not clients
         self.clusterings = labels_of(self.start, server)
         self.before = list(self.clusterings)
         self.owner, self.samples = local_clusters(self.before)

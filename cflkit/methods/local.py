@@ -6,15 +6,14 @@ report it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT
-from cflkit.federation import Jobs, Request, Server, Train
+from cflkit.federation import Conversation, Jobs, Server, Train
 from cflkit.methods.base import Method
 
 
@@ -31,7 +30,7 @@ class Local(Method):
         self.models = initial.repeat(server.clients, 1)
         self.labels = torch.arange(server.clients)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Let each participant train its own model, which never leaves the client."""
         jobs = self.broadcast(t)
         self.aggregate(t, jobs, (yield Train(jobs, sent=False, reported=False)))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cflkit.federation import FederationLike
 from cflkit.federation.interface import Mixture, Scores
-from cflkit.methods.base import Measuring, Method
+from cflkit.methods.base import Measuring, Method, TestSets
 from cflkit.metrics import PERFORMANCE, agreement, of_models
 from cflkit.models.rows import digests
 
@@ -24,7 +24,7 @@ def on_test_sets(
     methods: Mapping[str, Method],
     federation: FederationLike,
     t: int,
-    test_sets: str = "all",
+    test_sets: TestSets = "all",
 ) -> list[dict[str, Any]]:
     """Measure the clusters and the model of each client after round ``t``.
 

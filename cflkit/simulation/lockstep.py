@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Diverged, FederationLike, Jobs, Request, Send, Train
+from cflkit.federation import Conversation, Diverged, FederationLike, Jobs, Request, Send, Train
 from cflkit.federation.interface import ClientsAbsent
 from cflkit.federation.requests import joined
 from cflkit.methods.base import Method, local_updates
@@ -86,7 +86,7 @@ def num_bytes(value: Any) -> int:
     return 8
 
 
-class Conversation:
+class MethodRound:
     """A method's round: the request that waits for answers, until the round ends or breaks off."""
 
     def __init__(self, method: Method, t: int, until_settled: bool, heated: bool) -> None:
@@ -94,7 +94,7 @@ class Conversation:
         self.heated = heated  # whether the temperature of the updates is measured
         if heated:
             method.scalars.pop("temperature", None)  # that of the round before
-        self.talk: Generator[Request, Any, None] = method.round(t)
+        self.talk: Conversation[None] = method.round(t)
         self.traffic = Traffic()
         # Why the round broke off, or that the models on the server are not finite after it
         self.error: Diverged | None = None
@@ -172,7 +172,7 @@ def converse(
         and of those whose models on the server are not finite after it.
     """
     talks = {
-        name: Conversation(method, t, until_settled, name in temperature_of)
+        name: MethodRound(method, t, until_settled, name in temperature_of)
         for name, method in methods.items()
     }
     while waiting := {name: talk.request for name, talk in talks.items() if talk.request}:

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from cflkit._project import state
 from cflkit.federation import Diverged, FederationLike, Server
-from cflkit.methods.base import Measuring, Method
+from cflkit.methods.base import Measuring, Method, TestSets
 from cflkit.simulation.checkpoints import Keeper, modules_of
 from cflkit.simulation.evaluation import ON_TEST_SETS
 from cflkit.simulation.history import History
@@ -121,7 +121,7 @@ def run(
             )
             leave(running, methods, errors, history, t)
             central = (t + 1) % central_every == 0 or t + 1 == rounds
-            test_sets = "none" if until_settled else ("all" if central else "own")
+            test_sets: TestSets = "none" if until_settled else ("all" if central else "own")
             rows = measuring.rows(running, federation, t, test_sets)
             history.rows += [row | traffic[row["method"]].cost for row in rows]
             history.minutes += (perf_counter() - began) / 60

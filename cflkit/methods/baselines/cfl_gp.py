@@ -6,7 +6,6 @@ H. Kim, H. Kim, G. de Veciana: Clustered federated learning via gradient-based p
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
 from cflkit.divergence import coordinates
-from cflkit.federation import Request, Server, Train
+from cflkit.federation import Conversation, Request, Server, Train
 from cflkit.methods.base import Method, Weighting, local_updates
 from cflkit.methods.baselines.questions import gradient_of, reports
 
@@ -65,7 +64,7 @@ class CFLGP(Method):
         """Return the question for gradients, if these are reported."""
         return [gradient_of(self.samples)] if self.report == "gradient" else []
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of FedAvg within each cluster, with a new clustering if reports are due."""
         due = t % self.period == 0
         if due and self.report == "gradient":
@@ -81,7 +80,7 @@ class CFLGP(Method):
         # A client whose cluster has just changed brings the model that it has trained
         self.aggregate(t, jobs, trained)
 
-    def ask_for_gradients(self, t: int) -> Generator[Request, Any, None]:
+    def ask_for_gradients(self, t: int) -> Conversation[None]:
         """Add all clients' gradients at one model to the profiles."""
         cycle, chosen = divmod(t // self.period, len(self.models))
         rows = torch.full((self.server.clients,), chosen)
@@ -106,5 +105,4 @@ def relabel(labels: ArrayLike, before: ArrayLike) -> np.ndarray[Any, Any]:
     new, old = np.asarray(labels), np.asarray(before)
     numbers = np.arange(max(new.max(), old.max()) + 1)
     shared = np.equal.outer(numbers, new).astype(int) @ np.equal.outer(old, numbers)
-    _, number = linear_sum_assignment(shared, maximize=True)
-    return np.asarray(number[new])
+    return np.asarray(linear_sum_assignment(shared, maximize=True)[1][new])

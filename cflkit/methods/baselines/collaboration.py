@@ -51,7 +51,8 @@ class Collaboration(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give each client the initial model."""
         super().setup(server, initial)
-        self.labels, self.initial = None, initial
+        self.labels = None  # type: ignore[assignment]
+        self.initial = initial
         self.models = initial.repeat(server.clients, 1)
         # In row i, the weights of all clients' models in client i's next model
         self.graph = torch.eye(server.clients, dtype=torch.float64)

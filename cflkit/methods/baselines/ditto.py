@@ -6,14 +6,13 @@ personalization. ICML 2021, Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
 
 from cflkit._bounds import STRICT, NonNegative
-from cflkit.federation import Jobs, Request, Train
+from cflkit.federation import Conversation, Jobs, Train
 from cflkit.methods.base import Personal, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
 
@@ -38,7 +37,7 @@ class Ditto(Personal):
 
     mu: NonNegative = 0.1
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of federated averaging, and train the personal models at the clients."""
         present = self.server.participants(t)
         same = torch.zeros_like(present)  # the common model, which is the only row

@@ -7,8 +7,8 @@ EMD-CFL's comparison describes and runs it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,16 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.federation import NOBODY, Jobs, LocalTraining, Losses, Request, Server, Train
+from cflkit.federation import (
+    NOBODY,
+    Conversation,
+    Jobs,
+    LocalTraining,
+    Losses,
+    Request,
+    Server,
+    Train,
+)
 from cflkit.methods.base import Method, all_pairs, weighted_means
 
 
@@ -62,12 +71,12 @@ class FedCE(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, without associations."""
         super().setup(server, initial)
-        self.labels = None
+        self.labels = None  # type: ignore[assignment]
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.association = torch.zeros(server.clients, self.k)
         self.best = torch.zeros(server.clients, dtype=torch.int64)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Update the associations, train each client's best model, and average for every model."""
         everyone = torch.arange(self.server.clients)
         [request] = self.asks()

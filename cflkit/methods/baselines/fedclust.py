@@ -7,8 +7,7 @@ have published no code.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit._bounds import STRICT, Positive
 from cflkit.divergence import pairwise
-from cflkit.federation import Jobs, Request
+from cflkit.federation import Conversation, Jobs
 from cflkit.methods.base import Method, Weighting
 
 
@@ -48,7 +47,7 @@ class FedClust(Method):
     stops: bool = False
     weighting: Weighting = "samples"
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of FedAvg within each cluster, unless the models stay as they are."""
         self.scalars = {}
         if not (self.stops and t > 0):

@@ -6,16 +6,16 @@ of distributions. NeurIPS 2021, Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
-from cflkit.federation import NOBODY, Losses, Request, Server, Train
+from cflkit.federation import NOBODY, Conversation, Losses, Request, Server, Train
 from cflkit.methods.base import Method, all_pairs, average_updates, each_its_own, local_updates
 
 
@@ -52,13 +52,13 @@ class FedEM(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, in which all components have equal weights."""
         super().setup(server, initial)
-        self.labels = None
+        self.labels = None  # type: ignore[assignment]
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.shares = torch.full((server.clients, self.k), 1 / self.k)
         kept = server.clients if self.predicts == "last component" else 0
         self.latest = initial.repeat(kept, 1)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Weight the samples (E-step), weight the components and train them (M-step)."""
         present = self.server.participants(t)
         pairs = all_pairs(self.models, present)

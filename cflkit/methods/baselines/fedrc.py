@@ -6,9 +6,8 @@ by robust clustering. ICML 2024.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT
-from cflkit.federation import Client, Request, Server, ask_clients
+from cflkit.federation import Client, Conversation, Server, ask_clients
 from cflkit.methods.baselines.fedem import FedEM
 
 # The smallest sum of responsibilities for a class, which keeps the quotient finite
@@ -48,7 +47,7 @@ class FedRC(FedEM):
         super().enter(server)
         self.classes: list[Tensor] = []
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of FedEM, with responsibilities that account for the shares of classes."""
         if not self.classes:
             self.needs_everyone(t)

@@ -7,14 +7,13 @@ personalized federated learning. ICML 2021, Algorithm 1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
 
 from cflkit._bounds import STRICT, Count
-from cflkit.federation import Jobs, Request, Train
+from cflkit.federation import Conversation, Jobs, Train
 from cflkit.methods.base import Personal, Weighting, client_weights, weighted_means
 
 
@@ -48,7 +47,7 @@ class FedRep(Personal):
     body_epochs: Count = 1
     weighting: Weighting = "equal"
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Train the participants' last layers, then their other layers, and average the latter."""
         present, usual = self.server.participants(t), self.server.training
         rows, places = torch.arange(len(present)), self.server.last_layer()

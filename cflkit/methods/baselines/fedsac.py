@@ -6,8 +6,7 @@ and complementarity for federated learning. ICML 2024.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
-from cflkit.federation import NOBODY, Ask, Client, Jobs, Request, Train
+from cflkit.federation import NOBODY, Ask, Client, Conversation, Jobs, Request, Train
 from cflkit.methods.baselines.collaboration import Collaboration
 
 
@@ -58,7 +57,7 @@ class FedSaC(Collaboration):
         options = {"components": self.components}
         return [Ask(NOBODY, question=feature_axes, options=options, sent=False)]
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Train, ask for the feature spaces, and mix the models."""
         jobs = self.broadcast(t)
         trained = yield Train(jobs)

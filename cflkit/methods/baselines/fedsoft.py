@@ -6,8 +6,7 @@ AAAI 2022, Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -15,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.federation import NOBODY, Jobs, Losses, Request, Send, Server, Train
+from cflkit.federation import NOBODY, Conversation, Jobs, Losses, Request, Send, Server, Train
 from cflkit.methods.base import Personal, all_pairs, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
 from cflkit.methods.baselines.questions import importance
@@ -80,7 +79,7 @@ class FedSoft(Personal):
         self.importance = torch.full((server.clients, self.k), 1 / self.k)
         self.estimated = torch.zeros(server.clients, dtype=torch.bool)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Estimate the weights, train the personal models, and average them for every centre."""
         present = self.server.participants(t)
         pairs = all_pairs(self.models, present)

@@ -7,9 +7,6 @@ maximisation, Algorithm 1).
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import torch
 from pydantic.dataclasses import dataclass
 from sklearn.cluster import KMeans
@@ -18,7 +15,7 @@ from torch import Tensor
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import coordinates
-from cflkit.federation import Jobs, Request, Server, Train
+from cflkit.federation import Conversation, Jobs, Server, Train
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights
 from cflkit.methods.baselines.fedprox import proximal_training
 
@@ -63,7 +60,7 @@ class FeSEM(Method):
         super().setup(server, initial)
         self.latest = initial.new_empty(0)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Assign clients to centres, move the centres to their means, and let the clients train."""
         if t > 0 and (not torch.equal(nearest := self.nearest(), self.labels) or self.received):
             self.labels = nearest

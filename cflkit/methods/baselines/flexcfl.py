@@ -52,7 +52,7 @@ class FlexCFL(Method):
     mixing: NonNegative = 0.1
     divided: bool = True
     include_buffers: bool = False
-    weighting: Weighting | Literal["authors"] = "authors"
+    weighting: Weighting | Literal["authors"] = "authors"  # type: ignore[assignment]
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates within groups, and mix. The first round groups and does not mix."""

@@ -7,9 +7,6 @@ The descriptors, their scaling and the clustering are those of the authors' code
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -21,7 +18,7 @@ from torch import Tensor
 
 from cflkit import clustering
 from cflkit._bounds import STRICT, Count, Positive
-from cflkit.federation import NOBODY, Ask, Client, Jobs, Request
+from cflkit.federation import NOBODY, Ask, Client, Conversation, Jobs, Request
 from cflkit.methods.base import Method, Weighting
 
 
@@ -55,7 +52,7 @@ class FLUX(Method):
         options = {"components": self.components, "span": self.span}
         return [Ask(NOBODY, question=descriptor, options=options)]
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of FedAvg within each cluster; one round begins with the clustering."""
         if t + 1 == self.start:
             self.needs_everyone(t)

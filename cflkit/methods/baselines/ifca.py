@@ -6,8 +6,8 @@ NeurIPS 2020, Algorithm 1 (with model averaging).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,16 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
-from cflkit.federation import NOBODY, Jobs, LocalTraining, Losses, Request, Server, Train
+from cflkit.federation import (
+    NOBODY,
+    Conversation,
+    Jobs,
+    LocalTraining,
+    Losses,
+    Request,
+    Server,
+    Train,
+)
 from cflkit.methods.base import Method, Weighting, all_pairs
 
 
@@ -55,7 +64,7 @@ class IFCA(Method):
         super().setup(server, initial)
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Send all models, let each participant choose one and train it, and average per cluster.
 
         The clients that are absent keep their clusters. A model that nobody chooses stays as it is.

@@ -7,8 +7,7 @@ subspaces. AAAI 2023, Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit._bounds import STRICT, Angle, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import NOBODY, Ask, Client, Request
+from cflkit.federation import NOBODY, Ask, Client, Conversation, Request
 from cflkit.methods.base import Method, Weighting
 
 
@@ -72,14 +71,14 @@ class PACFL(Method):
         options = {"p": self.p, "split": self.split, "standardised": self.standardised}
         return [Ask(NOBODY, question=directions, options=options)]
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of FedAvg within each cluster; the first round begins with the clustering."""
         self.scalars = {}
         if t == 0:
             yield from self.cluster()
         yield from super().round(t)
 
-    def cluster(self) -> Generator[Request, Any, None]:
+    def cluster(self) -> Conversation[None]:
         """Ask for the clients' directions, and cluster their smallest angles.
 
         All clusters begin with the same model.

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from cflkit.federation import NOBODY, Ask, Client, Jobs, LocalTraining, Request, Train, check_finite
+from cflkit.federation import (
+    NOBODY,
+    Ask,
+    Client,
+    Conversation,
+    Jobs,
+    LocalTraining,
+    Train,
+    check_finite,
+)
 from cflkit.methods.base import Method
 
 
@@ -27,7 +35,7 @@ def gradient_of(samples: int | None) -> Ask:
     return Ask(NOBODY, question=loss_gradient, options={"samples": samples})
 
 
-def reports(method: Method, rows: Tensor, t: int) -> Generator[Request, Any, Tensor]:
+def reports(method: Method, rows: Tensor, t: int) -> Conversation[Tensor]:
     """Ask all clients for what the method asks, or to train the models in these rows ``[m]``.
 
     The answers are ``[m, D]``; `Diverged` tells if one is not finite.

@@ -5,8 +5,7 @@ O. Y. Laitinen Imanov and contributors: Tutorial 022, Clustered Federated Learni
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from sklearn.cluster import KMeans
 from cflkit._bounds import STRICT, Count, Natural, PositiveShare
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import NOBODY, Ask, Jobs, Request
+from cflkit.federation import NOBODY, Ask, Conversation, Jobs, Request
 from cflkit.methods.base import Method
 from cflkit.methods.baselines.questions import gradient_of, mean_loss, reports
 
@@ -68,13 +67,13 @@ class Signatures(Method):
         }
         return requests[self.signature]
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of FedAvg within each cluster; the first round after the warm-up clusters."""
         if t == self.warm_up:
             yield from self.discover()
         yield from super().round(t)
 
-    def discover(self) -> Generator[Request, Any, None]:
+    def discover(self) -> Conversation[None]:
         """Ask for the signatures, cluster them, and give each cluster a model."""
         answers = yield from reports(self, self.labels, self.warm_up)
         self.signatures = answers.cpu()  # [m, d]
@@ -87,10 +86,9 @@ class Signatures(Method):
         if self.clustering == "k-means" or len(signatures) == 1:
             k = min(self.k, len(signatures))
             return canonical_labels(KMeans(k, n_init=10, random_state=0).fit_predict(signatures))
+        distances = pdist(signatures)
         if self.signature == "gradient":
             distances = squareform(cosine_divergence(signatures), checks=False)
-        else:
-            distances = pdist(signatures)
         return canonical_labels(fcluster(linkage(distances, self.linkage), self.k, "maxclust"))
 
     def broadcast(self, t: int) -> Jobs:

@@ -6,8 +6,7 @@ D. Zeng, X. Hu, S. Liu, Y. Yu, Q. Wang, Z. Xu: Stochastic clustered federated le
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, CosineThreshold, NonNegative
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import Jobs, Request, Server, Train
+from cflkit.federation import Conversation, Jobs, Server, Train
 from cflkit.methods.base import Method, Weighting, client_weights, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
 
@@ -63,7 +62,7 @@ class StoCFL(Method):
         self.directions = torch.zeros_like(self.models)
         self.seen = torch.zeros(server.clients, dtype=torch.bool)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Observe new participants, merge clusters, and train their models and the common one."""
         present = self.server.participants(t)
         new = present[~self.seen[present]]
