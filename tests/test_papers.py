@@ -14,7 +14,16 @@ from cflkit import methods, metrics
 from cflkit.explain.assessment import of_explanations
 from cflkit.methods import fedcref_measures
 from cflkit.reproduce import grid, ledger, notebooks, papers, records, schema
-from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
+from cflkit.reproduce.papers import (
+    PAPERS,
+    base,
+    emd_cfl,
+    explanations,
+    fedcref,
+    lessons,
+    ocfl,
+    tutorial,
+)
 from cflkit.reproduce.papers.base import (
     AS_PUBLISHED,
     SCORES,
@@ -193,6 +202,8 @@ def turned_digits():
             {"PACFL": "angle=10.5", "FedClust": "threshold=28.0"},
         ),
         ({"only": ["IFCA"], "k": 5}, both(["IFCA"]), {"IFCA": "k=5"}),
+        # A twin alone, without its sibling that trains in all rounds
+        ({"only": ["FedClust as published"]}, ["FedClust as published"], {}),
         (
             {"only": ["SCAFFOLD", "Ditto", *emd_cfl.SOFT]},
             [*both(emd_cfl.SOFT), "SCAFFOLD", "Ditto"],
@@ -216,6 +227,11 @@ def test_the_line_up_of_emd_cfl(turned_digits, given, names, parts):
     assert [*found] == names
     for name, part in parts.items():
         assert part in found[name]
+
+
+def test_a_method_without_a_twin_is_refused_by_the_name_of_one():
+    with pytest.raises(ParameterError, match="no version of its own 'FedAvg as published'"):
+        base.selected({"FedAvg": None}, ["FedAvg as published"])
 
 
 @pytest.mark.parametrize("field", ["only", "compared"])

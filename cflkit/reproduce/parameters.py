@@ -39,6 +39,8 @@ from cflkit._bounds import (
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
 
+# The end of a method's name whose options are those of the authors' code
+AS_PUBLISHED = " as published"
 # The first line of the cell in which papermill gives a notebook other parameters
 INJECTED = "# Parameters"
 
@@ -255,7 +257,7 @@ class Run(Training, Images):
 class Selection(Parameters):
     """The methods of a line-up that a run has, and when it ends."""
 
-    # The names of all methods, except those "as published"
+    # The names of all methods; each may also be asked for as published
     line_up: ClassVar[Collection[str]]
 
     only: Annotated[list[str], Field(min_length=1)] | None = None
@@ -264,9 +266,9 @@ class Selection(Parameters):
     @field_validator("only", "compared", check_fields=False)  # not all papers compare more
     @classmethod
     def known_methods(cls, names: list[str] | None) -> list[str] | None:
-        """Accept only names of the line-up."""
+        """Accept only names of the line-up, also with the ending ``as published``."""
         for name in names or ():
-            if name not in cls.line_up:
+            if name.removesuffix(AS_PUBLISHED) not in cls.line_up:
                 raise ValueError(f"unknown method {name!r}; choose from {', '.join(cls.line_up)}")
         return names
 

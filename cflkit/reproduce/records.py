@@ -35,6 +35,7 @@ from cflkit._bounds import hint, one_line
 from cflkit._files import abandoned, check_regular, expanded, sweep, unwritable
 from cflkit._project import PROJECT, git
 from cflkit.reproduce import schema
+from cflkit.reproduce.parameters import AS_PUBLISHED as AS_PUBLISHED
 from cflkit.reproduce.parameters import ParameterError, Recorded
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from cflkit.simulation.history import History
 
 PUBLISHED = PROJECT / "data" / "published"
-# What the name of a method ends with that is made as the authors' code has it
-AS_PUBLISHED = " as published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
 # The options with which pandas reads a table as texts, with every digit

@@ -993,7 +993,7 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # The same notebook makes the papers' runs. In this folder,
 # `python -m cflkit run 03b_ocfl_controls.ipynb -f params/ocfl/paper/mnist_15_nonoverlapping_balanced.yaml` is
-# the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. It needs a GPU. With `--record-only`,
+# the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. It takes two to three hours per method on two cores. With `--record-only`,
 # the other demonstrations of this notebook are left out. With `-p until clusters -p only '[OCFL-HDB, OCFL-KM]'`, a run ends
 # once these methods have clustered, which takes a few rounds: their clusters never change again. The folder
 # `params/ocfl/reduced/` has scenarios at a size for two cores. What came out, beside the papers' numbers, and the

@@ -466,7 +466,7 @@ for (data, overlap, balance, clients), group in by_scenario.items():
 #
 # ## At the papers' own scale
 #
-# A whole run at the papers' scale needs a GPU. The clusters of OCFL are fixed once the trigger has fired, though. Its
+# A whole run on MNIST at the papers' scale takes two to three hours per method on two cores. The clusters of OCFL are fixed once the trigger has fired, though. Its
 # rows of Tables 1 and 2 therefore need only the rounds up to the trigger, and arithmetic for the others. The command
 # `python -m cflkit grid run ocfl/clusters` makes such runs on two cores. This section shows those that are committed,
 # whatever `scale` is.

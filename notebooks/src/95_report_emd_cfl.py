@@ -73,7 +73,7 @@ if not of_scale:
 # ## What was run
 #
 # The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper`
-# does that on a GPU. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end
+# does that. A round of one method takes about 40 minutes on two cores. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end
 # after the first round or before any training, and have sections of their own. The next cell lists the runs of the chosen
 # scale, and then every parameter in which the reduced scale differs from the paper's. Note the threshold ε among them.
 

@@ -229,8 +229,8 @@ for name, row in means.loc[sets].iterrows():
 # explained in sixteen steps (`params/explanations/reduced/`).
 #
 # At the paper's scale, `python -m cflkit run notebooks/07b_explanations_controls.ipynb -f
-# notebooks/params/explanations/paper/mnist_15_nonoverlapping_balanced.yaml` trains the paper's network on MNIST and explains it. That needs
-# a GPU.
+# notebooks/params/explanations/paper/mnist_15_nonoverlapping_balanced.yaml` trains the paper's network on MNIST and explains it. The training
+# takes hours per method on two cores.
 
 # %%
 past = [p for p in records.committed() if ledger.scale(p, "ocfl-explanations") == view.scale]

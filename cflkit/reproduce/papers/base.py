@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cflkit.reproduce.parameters import Selection
+from cflkit.reproduce.parameters import ParameterError, Selection
 from cflkit.reproduce.records import AS_PUBLISHED, Record, has
 
 if TYPE_CHECKING:
@@ -149,9 +149,23 @@ def both_ways(
 
 
 def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> Methods:
-    """Return the methods with these names and their twins as published; None for all methods."""
+    """Return the methods with these names and their twins as published; None for all methods.
+
+    A twin may also be named alone, where its sibling would train for many more rounds.
+
+    Raises
+    ------
+    ParameterError
+        A method has no twin, since the authors' code does what was intended.
+    """
     wanted = lines if only is None else only
-    return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}
+    if none := [name for name in wanted if name not in lines]:
+        raise ParameterError(f"there is no version of its own {none[0]!r}: name the method itself")
+    return {
+        name: method
+        for name, method in lines.items()
+        if name in wanted or name.removesuffix(AS_PUBLISHED) in wanted
+    }
 
 
 # --- A paper -------------------------------------------------------------------------------------

@@ -296,7 +296,10 @@ PAPERS = tuple(
         federation=federation,
         line_up=chosen,
         play=play,
-        free=frozenset({"seed", "partition_seed", "central_every", "only", "until", "precision"}),
+        # Engines are equal to rounding
+        free=frozenset(
+            {"seed", "partition_seed", "central_every", "only", "until", "precision", "engine"}
+        ),
         wrong_sign=WRONG_SIGN,
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),
