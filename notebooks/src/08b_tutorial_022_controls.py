@@ -681,6 +681,7 @@ for name, line in ours.items():
 #
 # ## The other three exercises of the tutorial
 #
+# <a id="reassign-clients"></a>
 # ### Exercise 1: reassign clients dynamically
 #
 # The tutorial clusters once. If it errs, it errs forever. Instead, in each round every client can choose the cluster model with the
@@ -749,6 +750,7 @@ for (ari, *chosen), count in endings.most_common():
 # loss stays high, and nobody will choose it later. Such plateaus below 1 are the known weakness of methods that alternate between choosing and
 # training.
 #
+# <a id="soft-clusters"></a>
 # ### Exercise 2: soft clusters
 #
 # A client may lie between two groups. In **soft** clustering client $i$ has a share $s_{ik}$ in each cluster, which follows from the
@@ -872,6 +874,7 @@ for kind, seeds in soft.items():
 # $\tau = 3$ the odd clients lose more than the even ones gain. And for the even clients, fine-tuning FedAvg's model is about as good as the best soft
 # clusters. It has no clusters and no $\tau$, but it serves the odd clients worse.
 #
+# <a id="merge-clusters"></a>
 # ### Exercise 4: merge clusters
 #
 # Someone must tell the method the number of clusters. If we ask for too many, we can merge afterwards. Let $F_{kl}$ be the mean loss of
