@@ -120,6 +120,31 @@ def test_its_hdbscan_is_the_packages_on_500_matrices(javascript, monkeypatch):
     assert {1, 2, 3, 4} <= {max(labels) + 1 for labels in found}
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_its_lamp_is_on_when_the_packages_clusters_of_both_sums_agree(javascript, seed):
+    rng, rounds, clusterer = np.random.default_rng(seed), 12, clustering.make("hdbscan")
+    groups = [np.repeat(rng.normal(size=(k, 4810)), 12 // k, axis=0) for k in (3, 2)]
+    updates = groups[0] + 7 * rng.normal(size=(rounds, 12, 4810))
+    updates[8:] += 60 * groups[1]  # later, other groups matter
+    found = javascript(
+        """{
+          const kept = halves(12), vectors = (round) => round.map((one) => Float64Array.from(one));
+          return updates.map((round) => replicate(kept, vectors(round)));
+        }""",
+        updates=updates.tolist(),
+    )
+    lamps = [False]
+    for t, row in enumerate(found):
+        gammas = [cosine_divergence(updates[half : t + 1 : 2].sum(axis=0)) for half in (0, 1)]
+        odd, even = (clusterer.fit_predict(gamma).tolist() for gamma in gammas)
+        np.testing.assert_allclose(row["gammas"], gammas, atol=1e-9)
+        lamps.append(t > 0 and odd == even and max(odd) > 0)
+        assert row["found"] == [odd, even]
+        assert (row["alike"], row["fires"]) == (lamps[-1], lamps[-2] and lamps[-1])
+    turned = [t for t in range(rounds) if lamps[t] != lamps[t + 1]]
+    assert len(turned) >= 3, "on, off, and on again"
+
+
 def test_the_star_has_the_distances_of_the_two_main_directions(javascript):
     updates = np.random.default_rng(0).normal(size=(9, 30)) + np.repeat(
         np.eye(3, 30) * 20, 3, axis=0
@@ -163,6 +188,34 @@ def test_its_clients_share_no_training_image_and_have_their_groups_classes(javas
     assert len(set(images)) > len(images) - 5, "but for images that the digits have twice"
 
 
+@pytest.mark.nightly
+def test_what_the_page_says_of_twenty_draws_is_counted():
+    context = mini_racer.MiniRacer()
+    context.eval("var self = {}, performance = { now: () => 0 };")
+    context.eval(build.script("engine.js", "scenes.js", "worker.js"))
+    context.eval(f"const packed = unpacked({build.digits()}), {{ groups }} = SCENES.steps;")
+    fired, right, single = [], 0, 0
+    for seed in range(140, 160):
+        setting = f"{{ groups, clients: 20, images: 40, epochs: 0, rule: 'halves', seed: {seed} }}"
+        counted = context.eval(
+            f"""(() => {{
+              const {{ step }} = federation(packed, {setting}), rounds = [];
+              const fired = () => rounds.some((one) => one.fired);
+              while (!fired() && rounds.length < 40) rounds.push(step());
+              const truth = `${{rounds[0].seen.map((_, i) => Math.floor(i / 5))}}`;
+              return JSON.stringify([rounds.length, `${{rounds.at(-1).labels}}` === truth,
+                rounds.filter(({{ two }}) => `${{two.single}}` === truth).length]);
+            }})()"""
+        )
+        when, found, alone = json.loads(counted)
+        fired.append(when)
+        right, single = right + found, single + alone
+    told = (
+        f"it split in rounds {min(fired)} to {max(fired)}, and it found the true groups in {right}."
+    )
+    assert told in build.page() and single == 0
+
+
 def test_the_page_is_built_small_and_loads_nothing():
     built = build.PAGE.read_text(encoding="utf-8")
     assert built == build.page(), "python notebooks/src/play/build.py"
@@ -190,10 +243,11 @@ HASTE = (
     "element('play').click(); element('restart').click()",
     "element('play').click(); element('play').click(); element('play').click()",
     "element('step').click(); element('split').click(); element('draw').click()",
-    "element('restart').click(); element('review').oninput(); element('gamma').onpointermove({})",
+    "element('restart').click(); element('review').oninput(); pointAt([0, 1])",
     "element('split').click(); element('split').click(); element('step').click()",
     "element('restart').click(); matchMedia('(prefers-color-scheme: dark)').onchange?.()",
     "location.hash = 'lessons'; history.back()",
+    "element('split').click(); element('scene').value = 'steps'; element('scene').onchange()",
 )
 OVERLAPS = """(() => {
   const texts = [...document.querySelectorAll("svg text.name")];
@@ -264,9 +318,36 @@ def test_settings_are_in_the_address_and_a_long_split_can_be_stopped():
         await tab.evaluate("show(1); const went = splitByHand(); splitByHand(); went")
         assert await tab.evaluate("[run.hand, element('play').disabled]") == [None, False]
         await tab.evaluate("show(1); splitByHand()")
-        assert await tab.evaluate("run.hand.accuracies.length") == 12
+        await tab.until("run.score")
+        # A split in a round ends as the score says, and the server's as its own
+        assert await tab.evaluate("run.hand.accuracies[11] === run.score.ends[0]")
+        fired = "run.rounds.find((round) => round.fired).round"
+        assert await tab.evaluate(f"run.score.ends[{fired} - 1] === run.rounds[11].groups")
+        told = await tab.evaluate("element('state').textContent")
+        assert re.search(r"you (\d+) .*, OCFL \d+ .*, best \d+ .*round 1 gives \1:", told)
 
     in_browser("scene=classes&clients=8&images=10&epochs=1", change)
+
+
+@pytest.mark.slow
+@in_chromium
+def test_two_offices_light_up_and_their_angle_is_their_cell():
+    async def point(tab):
+        await tab.evaluate(
+            """for (const [kind, client] of [["pointerdown", 2], ["pointermove", 6]])
+              document.querySelector(`.badge[data-client="${client}"] rect`).dispatchEvent(
+                new PointerEvent(kind, { bubbles: true, pointerType: "mouse" }))"""
+        )
+        lit = await tab.evaluate("[...document.querySelectorAll('.lit')].map((e) => e.tagName)")
+        assert sorted(lit) == ["BUTTON", "BUTTON", "g", "g", "path", "path"]
+        assert await tab.evaluate("document.querySelectorAll('.cells .band').length") == 4
+        gamma = await tab.evaluate("run.rounds[0].gamma[2][6]")
+        angle = round(np.degrees(np.arccos(1 - gamma)))
+        told = await tab.evaluate("element('pair').textContent")
+        assert f"Bonn and Delft pull {angle}° apart" in told
+        assert f"1 − cos {angle}° = {gamma:.2f}" in told
+
+    in_browser("clients=8&images=10&epochs=1", point)
 
 
 @pytest.mark.slow
@@ -305,11 +386,11 @@ def test_it_plays_to_its_split_in_a_browser(javascript):
         return await tab.evaluate(
             """(() => {
               element("play").click();
-              const { rounds } = run, arrows = [...document.querySelectorAll("#star g")];
+              const { rounds } = run, arrows = [...document.querySelectorAll("#star .shaft")];
               return {
                 rounds: rounds.slice(0, rounds.findIndex((round) => round.fired) + 1),
                 width: document.documentElement.scrollWidth,
-                clusters: new Set(arrows.map((arrow) => arrow.getAttribute("fill"))).size,
+                clusters: new Set(arrows.map((arrow) => arrow.getAttribute("stroke"))).size,
               };
             })()"""
         )
@@ -320,7 +401,7 @@ def test_it_plays_to_its_split_in_a_browser(javascript):
     }
     assert all(address.startswith(("file:", "blob:", "data:")) for address in asked)
     assert seen["width"] <= 390
-    labels = seen["rounds"][-1]["ocfl"]
+    labels = seen["rounds"][-1]["labels"]
     assert seen["clusters"] == max(labels) + 1
     # The worker has the numbers of the engine
     found = javascript(
@@ -328,7 +409,7 @@ def test_it_plays_to_its_split_in_a_browser(javascript):
           const own = makeClients(unpacked(packed), { ...setting, groups: SCENES.two.groups });
           const server = setup(initialModel(setting.seed), own.length);
           const { images, epochs, seed } = setting;
-          const training = { batch: 16, rate: 0.05, momentum: 0.9 };
+          const training = { batch: BATCH, rate: 0.05, momentum: 0.9 };
           for (let t = 0; !server.clustered; t++) {
             const orders = own.map((_, i) => batchOrders(images, epochs, seed, i, t));
             aggregate(server, localUpdates(server.models, server.labels, own, orders, training));

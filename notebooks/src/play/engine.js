@@ -203,6 +203,41 @@ export function averaged(models, updates, labels) {
   });
 }
 
+// --- Another rule, ours: add up what clients send, and split when two halves of the rounds agree ----
+
+/**
+ * What each client has sent in the odd rounds and in the even rounds, as two sums, and how often
+ * running both gave the same clusters. That sums show more than one round is the idea of CFL-GP
+ * (H. Kim, H. Kim, G. de Veciana: Clustered federated learning via gradient-based partitioning, ICML 2024).
+ * @typedef {{rounds: number, sums: Vector[][], agreements: number}} Halves
+ * @param {number} clients @returns {Halves}
+ */
+export function halves(clients) {
+  const nothing = () => Array.from({ length: clients }, () => new Float64Array(PARAMETERS));
+  return { rounds: 0, sums: [nothing(), nothing()], agreements: 0 };
+}
+
+/** Add vectors, client by client. @param {Vector[]} one @param {Vector[]} other */
+export function added(one, other) {
+  return one.map((vector, i) => vector.map((value, k) => value + other[i][k]));
+}
+
+/**
+ * Add a round's updates to its half, and cluster both halves.
+ * @param {Halves} kept @param {Vector[]} updates
+ * @returns {{gammas: number[][][], found: number[][], alike: boolean, fires: boolean}}  whether both give the same clusters, more
+ *   than one, and whether they did so twice running
+ */
+export function replicate(kept, updates) {
+  const half = kept.rounds++ % 2;
+  kept.sums[half] = added(kept.sums[half], updates);
+  const gammas = kept.sums.map(cosineDivergence), found = gammas.map(hdbscan);
+  const alike = kept.rounds > 1 && Math.max(...found[0]) > 0 && `${found[0]}` === `${found[1]}`;
+  // A round changes one of the halves only, so that two agreements running are on the same clusters
+  kept.agreements = alike ? kept.agreements + 1 : 0;
+  return { gammas, found, alike, fires: kept.agreements > 1 };
+}
+
 // --- The clusterer: HDBSCAN (R. J. G. B. Campello, D. Moulavi, J. Sander, PAKDD 2013) -------------
 
 /**

@@ -6,24 +6,35 @@
  * and hold the same classes. The server is not told who belongs to which group.
  *
  * @typedef {{turns: number, classes: number[]}} Group
- * @typedef {{groups: Group[], clients: number, images: number, epochs: number, seed: number}} Setting
+ * @typedef {{groups: Group[], clients: number, images: number, epochs: number, seed: number, rule: string}} Setting  no
+ *   epochs: a single step; the rule is `rise` or `halves`
  * @typedef {{pixels: Uint8Array, labels: Uint8Array, train: number}} Digits  bytes, 64 an image
  * @typedef {import("./engine.js").Client & {group: number}} SceneClient
  */
 import { CLASSES, HIDDEN, PARAMETERS, PIXELS } from "./engine.js";
 
 const SIDE = 8;
+export const BATCH = 16;
 const ALL = [...Array(CLASSES).keys()];
 
-/** @type {Object<string, {name: string, groups: Group[]}>} */
+/** What the clients are called: post offices, in the order of the alphabet */
+export const OFFICES = (
+  "Bath Bern Bonn Brno Cork Cuzco Delft Faro Ghent Graz Jena Kiel Kobe Lima Linz Lodz Lund Lviv Lyon Metz " +
+  "Nara Nice Oslo Oulu Porto Quito Riga Rome Suva Turku Ulm York"
+).split(" ");
+
+const FOUR = [0, 1, 2, 3].map((turns) => ({ turns, classes: ALL }));
+
+/** @type {Object<string, {name: string, groups: Group[], epochs?: string, rule?: string}>} */
 export const SCENES = {
-  four: { name: "Four angles", groups: [0, 1, 2, 3].map((turns) => ({ turns, classes: ALL })) },
-  two: { name: "Two angles", groups: [0, 2].map((turns) => ({ turns, classes: ALL })) },
+  four: { name: "Four scanners", groups: FOUR },
+  two: { name: "Two scanners", groups: [0, 2].map((turns) => ({ turns, classes: ALL })) },
   classes: {
-    name: "Groups of classes",
+    name: "Three regions",
     groups: [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]].map((classes) => ({ turns: 0, classes })),
   },
-  alike: { name: "No groups", groups: [{ turns: 0, classes: ALL }] },
+  alike: { name: "All alike", groups: [{ turns: 0, classes: ALL }] },
+  steps: { name: "One step a round", groups: FOUR, epochs: "0", rule: "halves" },
 };
 
 /** Write groups as in an address: the turns and the classes of each. @param {Group[]} groups */
@@ -133,11 +144,12 @@ export function initialModel(seed) {
 }
 
 /**
- * Draw the order of a client's images in each local epoch of a round.
+ * Draw the order of a client's images in each local epoch of a round, or one batch for a single step.
  * @param {number} images @param {number} epochs @param {number} seed @param {number} client @param {number} round
  */
 export function batchOrders(images, epochs, seed, client, round) {
   const next = random(seed, 3, client, round);
+  if (!epochs) return [shuffled([...Array(images).keys()], next).slice(0, BATCH)];
   return Array.from({ length: epochs }, () => shuffled([...Array(images).keys()], next));
 }
 
