@@ -186,10 +186,17 @@ function show(round, before) {
   clients.forEach((_, i) => element(`client-${i}`).style.setProperty("--own", found ? colour(found[i]) : "var(--line)"));
   if (two) {
     element("lamp").classList.toggle("on", two.alike);
-    const [odd, even] = two.found.map((labels) => clustering(labels).many);
-    element("agreement").textContent = round < 2 ? "The even rounds have not begun." : two.alike ? `Both halves find the same ${odd}.` : odd === even && odd !== "one cluster" ? `Each half finds ${odd}, but not the same ones.` : `The odd rounds give ${odd}, the even rounds ${even}.`;
+    element("agreement").textContent = round < 2 ? "The even rounds have not begun." : agreement(two);
   }
   tell();
+}
+
+/** Say whether the two halves find the same. @param {import("./worker.js").Two} two */
+function agreement({ found, alike }) {
+  const [odd, even] = found.map((labels) => clustering(labels).many);
+  if (alike) return `Both halves find the same ${odd}.`;
+  if (odd !== even) return `The odd rounds show ${odd}, the even rounds ${even}.`;
+  return odd === "one cluster" ? "Both halves show one cluster: nothing to split." : `Both halves show ${odd}, but not the same ones.`;
 }
 
 const percent = (/** @type {number} */ value) => `${Math.round(100 * value)} %`;
@@ -200,7 +207,7 @@ function drawCharts() {
   const low = Math.floor(10 * Math.min(...heat) - 0.3) / 10, high = Math.ceil(10 * Math.max(...heat) + 0.3) / 10;
   const fired = rounds.find((round) => round.fired);
   /** @type {import("./charts.js").Ring[]} */
-  const rings = rise ? [{ round: rise.round, value: rise.temperature, words: "first rise", look: halves ? "" : "accent" }] : [];
+  const rings = rise ? [{ round: rise.round, value: rise.temperature, words: "first rise", look: halves ? "quiet" : "accent" }] : [];
   if (hand && hand.from !== rise?.round && hand.from <= rounds.length) rings.push({ round: hand.from, value: heat[hand.from - 1], words: "you", look: "hand" });
   const after = heat.map((value, t) => (rise && t >= rise.round - 1 ? value : null));
   const curves = rise && !halves
@@ -216,7 +223,7 @@ function drawCharts() {
     { name: "alone", values: values("alone"), look: "alone" },
     ...(fired?.labels && clustering(fired.labels).count > 1 ? [{ name: "clusters", values: values("groups").map((v, t) => (t + 1 < fired.round ? null : v)), look: "main" }] : []),
     ...(hand ? [{ name: "your split", values: yours, look: "hand" }] : []),
-  ], axis, [0, 1], percent, { shown });
+  ], axis, [0, 1], percent, { shown, rings: fired && halves ? [{ round: fired.round, value: fired.groups, words: "lamp", look: "accent" }] : [] });
   element("score-of").textContent = `accuracy in round ${length().rounds}`;
   const least = Math.floor(10 * Math.min(0.5, ...ends)) / 10;
   drawCurves(element("score"), "When to split", [{ values: ends, look: "main" }], length().rounds, [least, 1], percent, { shown, rings: score ? results(score) : [] });
@@ -293,8 +300,7 @@ function light() {
 function pairWords({ gamma, ...round }) {
   const { clients } = run, [i, j] = lit;
   if (j === undefined) {
-    const name = i === undefined ? "" : `<b>${clients[i].name}</b>: its row and its column. `;
-    return `<p class="muted">${name}<span class="scale" aria-hidden="true"></span> from the same direction, 0, to a right angle, 1. ${i === undefined ? "Press one office, and point at another." : "Now point at another office."}</p>`;
+    return `<p class="muted">${i === undefined ? "Press an office, and then another one: how far apart do they pull?" : `<b>${clients[i].name}</b>: its arrow, its row and its column. Now another office?`}</p>`;
   }
   const found = foundIn({ gamma, ...round }), angle = Math.round((Math.acos(1 - gamma[i][j]) * 180) / Math.PI);
   return anglePicture(gamma[i][j], lit.map((client) => colour(found?.[client])), lit.map((client) => clients[client].digit)) +
@@ -344,7 +350,7 @@ function sentence() {
   const heat = `<b>${now.temperature.toFixed(3)}</b>`, from = before.temperature.toFixed(3);
   if (now.fired) {
     const { count, words } = clustering(/** @type {number[]} */ (now.labels)), soon = `${rounds[0].seen}` === `${now.labels}`;
-    return start + (halves ? "The same clusters in both halves, twice running: the lamp splits. The sum gives " : `The temperature <b>rises</b> for the first time, from ${from} to ${heat}, and OCFL splits. HDBSCAN finds `) + `<b>${words}</b>.` +
+    return start + (halves ? "Both halves find the same clusters for the second time, and the server splits. The sum shows " : `The temperature <b>rises</b> for the first time, from ${from} to ${heat}, and OCFL splits. HDBSCAN finds `) + `<b>${words}</b>.` +
       (hand?.from === now.round ? " You split in the same round." : split ? ` You split in round ${hand.from}.` : "") +
       (count === 1 ? " One model stays: a rise says when to look, and not that there is something to find." : soon ? " Round 1 would have done: its updates give the same clusters." : "") +
       (rounds.length === now.round && now.round < length().rounds ? " Press Play to go on." : "");
@@ -355,7 +361,7 @@ function sentence() {
       (split && ways ? ` Those of your split in round ${hand.from} read ${percent(own)}.` : "");
   }
   const wait = split ? ` Your clusters have trained since round ${hand.from}, and read ${percent(own)} where one model reads ${percent(now.one)}.` : "";
-  if (now.two) return `${start}This round alone shows ${clustering(now.two.single).many}. The two halves of all rounds ${now.two.alike ? "agree: once more, and the lamp splits" : "disagree, and so the lamp stays dark"}.${wait}`;
+  if (now.two) return `${start}This round alone shows ${clustering(now.two.single).many}. ${agreement(now.two)} ${now.two.alike ? "Once more, and the server splits." : "The server waits."}${wait}`;
   return `${start}The temperature falls from ${from} to ${heat}: the updates come closer together, and OCFL waits.${wait}`;
 }
 
