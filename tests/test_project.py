@@ -17,12 +17,11 @@ import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from reports import tables
 
 from cflkit import datasets, divergence, methods, simulation
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import ledger, papers, records
+from cflkit.reproduce import ledger, papers
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
@@ -142,77 +141,8 @@ def test_the_first_table_of_results_counts_each_number_once_as_the_last_ones_do(
     wrong = whole.iloc[-1]["reproduced"].split()[0]
     told = text.partition("<!-- end -->")[2].replace("\n", " ")
     assert f"{good_once} of {once} numbers are reproduced" in told
-    assert f"Of the {good_once}, {wrong} are reproduced with a wrong sign" in told
+    assert f"Of these, {wrong} are reproduced with a wrong sign" in told
     assert f"Of the {good} in brackets, {sums['equal seeds']} rest on seeds" in told
-
-
-@pytest.fixture(scope="module")
-def told():
-    """Return the words of the page of results, without their line breaks."""
-    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
-    return re.sub(r"\s+", " ", text)
-
-
-def test_the_words_about_ocfls_tables_have_the_numbers_of_the_ledger(told):
-    table = pd.read_csv(ledger.LEDGER, dtype={"table": str}, low_memory=False)
-    table = table.query("paper == 'ocfl-extended'")
-    assert table["source"].str.contains("archive")[table["table"].isin(["1", "2"])].sum() == 76
-    assert "and 76 of its Tables 1 and 2, are from its authors' archive" in told
-    good = table.query("table == '1' and status == 'reproduced'")["method"].value_counts()
-    told_groups = good["OCFL-KM"] + good["OCFL-HDB"]
-    assert f"{told_groups} of the {good.sum()} reproduced numbers of Table 1 rest on" in told
-    rounds = table.query("table == '2' and method in ['OCFL-KM', 'OCFL-HDB']")["status"]
-    run = rounds[rounds != "not run"].value_counts()
-    assert f"reproduced in {run['reproduced']} of {run.sum()} cases" in told
-    assert f"cases; {run['inconclusive']} are inconclusive" in told
-    wrong = dict(re.findall(r"\| ocfl-extended, 1 \| OCFL-(\w+) \|[^|]*\|[^|]*\| (\d+)% \|", told))
-    assert f"still calls {wrong['KM']} % reproduced with k-means" in told
-    assert f"with k-means, and {wrong['HDB']} % with HDBSCAN" in told
-
-
-@pytest.mark.parametrize(("version", "seeds"), [("four", "two seeds"), ("backdoor", "one seed")])
-def test_the_words_about_epsilon_have_the_numbers_of_the_table(told, version, seeds):
-    row = re.search(
-        rf"\| paper \| mnist, {version} \| EMD-CFL \|.*?\| ([\d.]+) to ([\d.]+) \|", told
-    )
-    low, high = (f"{float(end):.2g}" for end in row.groups())
-    assert f"above {low} and up to {high} ({seeds})" in told
-
-
-@pytest.mark.slow
-def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told, committed):
-    known = [run for run in committed if run.paper == "ocfl"]
-    early = [run for run in known if run.parameters["rounds"] == 1]
-    late = [run for run in known if ledger.scale(run, "ocfl") == "paper"]
-    late = [run for run in late if "OCFL-HDB" in run.summary]
-    found = tables.in_round_1(early, late)
-    scenarios = found[list(papers.ocfl.SCENARIO)].drop_duplicates()
-    assert f"In the {len(scenarios)} of 16 scenarios whose round 1 was kept" in told
-    assert set(found["seed"]) == {0} and set(found["clients"]) == {15}
-    assert (found["between"] > 3 * found["within"]).all()
-    right = found[found["method"] != "OCFL-MS"]
-    assert (right[["ARI in round 1", "ARI"]] == 1).all(axis=None)
-
-
-@pytest.mark.slow
-def test_the_words_about_sattlers_exact_cut_count_the_runs(told, committed):
-    known = [run for run in committed if run.paper == "ocfl"]
-    cuts = (["Sattler"], ["Sattler-exact"])
-    usual, exact = ([run for run in known if run.parameters["only"] == only] for only in cuts)
-    whole = [run for run in known if ledger.scale(run, "ocfl") == "reduced"]
-    whole = [run for run in whole if run.parameters["only"] is None]
-    index = [*papers.ocfl.SCENARIO, "seed"]
-    pairs, elsewhere = (
-        tables.by_cut(exact, runs).pivot(index=index, columns="cut", values="ARI")
-        for runs in (usual, whole)
-    )
-    gained = pairs["single"] - pairs["complete"]
-    assert f"the same clusters in {gained.eq(0).sum()} of {len(pairs)} scenarios" in told
-    counts = gained.gt(0).sum(), gained.lt(0).sum()
-    assert "the ARI is higher with the exact cut in {}, and lower in {}".format(*counts) in told
-    moved = (elsewhere["complete"] - pairs["complete"]).abs()
-    assert f"another ARI in all {(moved > 0).sum()}, by up to {moved.max():.2f}" in told
-    assert set(pairs.index.get_level_values("seed")) == {0}
 
 
 def test_the_words_about_clients_that_are_away_at_random_have_the_numbers_of_the_runs(committed):
@@ -251,46 +181,6 @@ def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
     # Another processor may read an image or two of the 1,800 in another way
     own = [100 * end["accuracy"] for end in ends.values()]
     assert own == pytest.approx([int(percent) for percent in told.groups()], abs=1)
-
-
-@pytest.mark.slow
-def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records(told, committed):
-    def ends(paper, **given):
-        """Return the accuracies of the runs with these parameters: a row per run, by method."""
-        of = [run.summary for run in committed if run.paper == paper and records.has(run, given)]
-        return pd.DataFrame([{name: own["accuracy"] for name, own in one.items()} for one in of])
-
-    pacs = ends("emd-cfl", dataset="pacs-64")
-    gain = pacs["EMD-CFL"] - pacs["FedAvg"]
-    assert len(pacs) == 3
-    assert (pacs["EMD-CFL"] - pacs["Oracle"]).abs().max() < 0.01
-    assert f"Its accuracy is {gain.min():.2f} to {gain.max():.2f} above FedAvg's" in told
-    given = {"dataset": "mnist", "samples": 500, "rounds": 5, "theta": 0.25, "match": "first"}
-    both = ["FedCRef", "Perfect associations"]
-
-    def three_seeds(dirtiness, overlap):
-        found = ends("fedcref", **given, clients=25, dirtiness=dirtiness, overlap_fraction=overlap)
-        assert len(found) == 3
-        return found[both].mean()
-
-    named = [f"{end:.2f}" for end in three_seeds(0.5, 0.0)]
-    assert f"from half-wrong clusters, {' beside '.join(named)} here" in told
-    # The data, the rounds of federated training, θ, and how many seeds
-    for name, training, theta, seeds, words in (
-        ("emnist-letters", 5, 0.25, 1, "it ends at {}, where clients alone end at {}, and perfect"),
-        ("fashion-mnist", 15, 0.25, 1, "ends at {}, far below clients alone ({}) and perfect"),
-        ("fashion-mnist", 5, 0.25, 3, "with a fourth of it at {} ({} and {}; three seeds)"),
-        ("fashion-mnist", 5, 0.1, 3, "it ends at {}, where clients alone end at {}, and perfect"),
-    ):
-        one = ends("fedcref", dataset=name, rounds=training, theta=theta)
-        assert len(one) == seeds
-        order = ["FedCRef", "Alone", "Perfect associations"]
-        assert words.format(*(f"{end:.2f}" for end in one[order].mean())) in told
-    small = ends("fedcref", dataset="fashion-mnist", theta=0.1)
-    assert (small["FedCRef"] - small["Alone"]).min() > 0.1
-    assert "gains 0.10 or more with a smaller one (three runs)" in told
-    gaps = [three_seeds(0.3, overlap).diff().abs().iloc[1] for overlap in (0.3, 0.5)]
-    assert f"both gaps are small ({max(gaps):.3f} at most)" in told
 
 
 @pytest.mark.slow

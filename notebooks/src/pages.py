@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 import pandas as pd
-from reports import results, thresholds
+from reports import results, sentences, thresholds
 
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
@@ -97,6 +97,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
+    parts |= sentences.paragraphs(committed, table)
     return parts | {name: results_table(of.rows(committed)) for name, of in results.TABLES.items()}
 
 
