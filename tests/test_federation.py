@@ -97,7 +97,7 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
 
 @pytest.mark.parametrize("trains", ["all", "head"])
 def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkeypatch, trains):
-    monkeypatch.setattr(fast_linear, "KEPT_BLOCK", 0)
+    monkeypatch.setattr(machine, "KEPT_BLOCK", 0)
     local = replace(SGD, weight_decay=1e-2, trains=trains)
     federation = federate("perceptron", local)
     trained = federation.train(first_jobs(federation), round=3)
@@ -133,7 +133,7 @@ def test_only_plain_sgd_steps_in_the_backward_pass(monkeypatch, options, steppin
             return {n for n, layer in network.network.named_modules() if "forward" in vars(layer)}
 
     assert not found()  # these layers are small
-    monkeypatch.setattr(fast_linear, "KEPT_BLOCK", 0)
+    monkeypatch.setattr(machine, "KEPT_BLOCK", 0)
     assert found() == stepping
 
 
@@ -141,7 +141,7 @@ def test_only_plain_sgd_steps_in_the_backward_pass(monkeypatch, options, steppin
 def test_the_fast_layer_is_as_close_to_float64_as_a_plain_loop(
     federate, small, monkeypatch, request, library
 ):
-    monkeypatch.setattr(fast_linear, "KEPT_BLOCK", 0)
+    monkeypatch.setattr(machine, "KEPT_BLOCK", 0)
     monkeypatch.setattr(fast_linear, "product_library", lambda: library)
     federation = federate("perceptron", SGD)
     fast = federation.train(first_jobs(federation), 0)

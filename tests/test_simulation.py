@@ -29,7 +29,7 @@ from cflkit.federation import (
 from cflkit.methods.fedavg import FedAvg
 from cflkit.simulation import checkpoints, evaluation, loop
 from cflkit.simulation.checkpoints import CheckpointMismatch, Keeper, fingerprint
-from cflkit.simulation.history import History
+from cflkit.simulation.evaluation import History
 
 
 def line_up():
@@ -187,7 +187,7 @@ def test_writing_checkpoints_takes_at_most_a_second_per_minute(federate, tmp_pat
 
     monkeypatch.setattr(checkpoints, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(checkpoints, "save", save)
-    keeper = Keeper(tmp_path / "run.pt", {}, federate("linear"), "a plan", None)
+    keeper = Keeper(tmp_path / "run.pt", {}, federate("linear"), "a plan", None, [])
     for rounds, seconds in enumerate((0, 59, 2, 59, 2), start=1):
         clock[0] += seconds
         keeper.keep(History(), rounds, {}, last=False)
@@ -280,7 +280,7 @@ def test_a_method_of_ones_own_counts_as_its_file(federate, monkeypatch, tmp_path
         "from cflkit.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    step = 1\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    modules = checkpoints.modules_of({"mine": import_module("mine").Mine()}, federate("linear"))
+    modules = loop.modules_of({"mine": import_module("mine").Mine()}, federate("linear"))
     assert {"mine", "cflkit.simulation"} <= set(modules)
     digest = partial(_project.digest_of_code.__wrapped__, *modules)
     known = digest()

@@ -5,28 +5,9 @@ how every other set is found or downloaded, `named` how each is read, and `own_d
 one's own may be loaded by their path.
 """
 
-from cflkit.datasets import named, own_data
-from cflkit.datasets.files import DatasetError
-from cflkit.datasets.files import roots as roots
+from cflkit.datasets import own_data
+from cflkit.datasets.files import DatasetError, roots
 from cflkit.datasets.images import ImageSet
+from cflkit.datasets.named import load, names
 
-
-def names() -> list[str]:
-    """Return every name that `load` knows."""
-    return sorted(named.SETS)
-
-
-def load(name: str) -> ImageSet:
-    """Load one of `names`, or data of one's own by their path (see `own_data`).
-
-    Raises
-    ------
-    DatasetError
-        The name is unknown, the files were not found and cannot be downloaded, or a file does not
-        have its checksum. Incomplete data sets are never returned.
-    """
-    if name in named.SETS:
-        return named.load(name)
-    if own_data.is_own(name):
-        return own_data.load(name)
-    raise DatasetError(own_data.refusal(name, names()))
+__all__ = ["DatasetError", "ImageSet", "load", "names", "own_data", "roots"]

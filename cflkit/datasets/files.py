@@ -15,6 +15,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -111,18 +112,20 @@ def download(url: str, target: Path, md5: str) -> None:
     fetcher.fetch(target.name, progressbar=True)
 
 
+@dataclass
 class DataFiles:
     """The files of one data set; each method raises a `DatasetError` that begins with its name.
 
     Attributes
     ----------
+    name : str
+        The name of the data set.
     md5 : dict of str to str
         The MD5 of each file that was read, by its path below one of the `roots`.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.md5: dict[str, str] = {}
+    name: str
+    md5: dict[str, str] = field(default_factory=dict)
 
     def locate(self, relative: str) -> Path | None:
         """Return the first file or folder ``relative`` below one of the `roots`, or None."""

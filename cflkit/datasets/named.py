@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cflkit.datasets import own_data
 from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays
 from cflkit.datasets.images import Array, ImageSet, as_images, fifth_for_test, read_picture
 
@@ -51,8 +52,24 @@ MD5 = {
 PACS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
 
 
+def names() -> list[str]:
+    """Return every name that `load` knows."""
+    return sorted(SETS)
+
+
 def load(name: str) -> ImageSet:
-    """Load the set of `SETS` with this name; a `DatasetError` says what is missing or damaged."""
+    """Load one of `names`, or data of one's own by their path (see `own_data`).
+
+    Raises
+    ------
+    DatasetError
+        The name is unknown, the files were not found and cannot be downloaded, or a file does not
+        have its checksum. Incomplete data sets are never returned.
+    """
+    if name not in SETS:
+        if own_data.is_own(name):
+            return own_data.load(name)
+        raise DatasetError(own_data.refusal(name, names()))
     read, classes = SETS[name]
     files = DataFiles(name)
     try:

@@ -23,7 +23,7 @@ from cflkit.federation import Federation
 from cflkit.methods.base import Method
 from cflkit.models.rows import digests
 from cflkit.partition import Partition
-from cflkit.simulation.history import History
+from cflkit.simulation.evaluation import History
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 # GradCAM, and the baselines to compare it with: GradCAM on a network that was never trained, and

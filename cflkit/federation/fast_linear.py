@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cflkit.federation.machine import KEPT_BLOCK, product_library
+from cflkit.federation import machine
+from cflkit.federation.machine import product_library
 from cflkit.federation.requests import LocalTraining
 from cflkit.models.rows import RowModel
 
@@ -41,7 +42,7 @@ def steps_in_backward(network: RowModel, training: LocalTraining) -> Iterator[No
         and plain
         and training.precision == "float32"
         and layer.weight.device.type == "cpu"
-        and layer.weight.nbytes > KEPT_BLOCK
+        and layer.weight.nbytes > machine.KEPT_BLOCK
         and id(layer.weight) in moving
     ]
     for layer in large:

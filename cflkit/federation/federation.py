@@ -18,19 +18,12 @@ from torch import Tensor, nn
 
 from cflkit import models
 from cflkit.datasets import ImageSet
-from cflkit.federation import machine
+from cflkit.federation import machine, requests
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
 from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
-from cflkit.federation.requests import (
-    Conversation,
-    Jobs,
-    LocalTraining,
-    Outcome,
-    check_finite,
-    summarise_losses,
-)
+from cflkit.federation.requests import Conversation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.training import evaluate, run_in_threads, train_in_threads
@@ -277,7 +270,7 @@ class Federation:
             TRAIN[self.engine](self.data, jobs, round, training, trained)
         for hook in self.after_training:
             hook(trained[:, : self.parameters], jobs, round, reported)
-        check_finite(trained, jobs, round)
+        requests.check_finite(trained, jobs, round)
         return trained
 
     def losses(
@@ -291,7 +284,9 @@ class Federation:
         self._refuse_if_hidden("losses")
         with self.precise():
             losses = evaluate(self.data, jobs, split, self.data.loss)
-            return summarise_losses(losses, jobs, self.training, told, options) if told else losses
+            if told is None:
+                return losses
+            return requests.summarise_losses(losses, jobs, self.training, told, options)
 
     def embed(
         self, jobs: Jobs, split: str = "train", max_samples: int | None = None
@@ -362,15 +357,14 @@ class Federation:
         with self.precise():
             return run_in_threads(ask_one, range(len(jobs)), self.data.networks)
 
-    def converse(self, conversation: Conversation[Outcome], round: int = 0) -> Outcome:
+    def converse(self, conversation: Conversation[Any], round: int = 0) -> Any:
         """Answer every request of a conversation, such as a method's round; return its result."""
         try:
             request = next(conversation)
             while True:
                 request = conversation.send(request.answered_by(self, round))
         except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
+            return end.value
 
     def precise(self, training: LocalTraining | None = None) -> AbstractContextManager:
         """Return the context that sets the precision of products, a setting that only CUDA has."""

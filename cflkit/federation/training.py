@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -148,7 +148,8 @@ def train_in_threads(
         network.load(model)
         precision = autocast(training, clients.device)
         anchor = jobs.of(job, "anchor", model)
-        with steps_in_backward(network, training):
+        large = clients.has_large_layers
+        with steps_in_backward(network, training) if large else nullcontext():
             train_client(network, samples(), clients.task, training, anchor, precision)
         network.store(trained[job])
 

@@ -25,7 +25,7 @@ from cflkit.flower.agreement import Setting
 from cflkit.flower.answers import LARGEST, QUESTIONS, TOLD, is_array, name_of
 from cflkit.flower.nodes import Nodes
 from cflkit.methods import Method
-from cflkit.simulation.history import History
+from cflkit.simulation.evaluation import History
 from cflkit.simulation.lockstep import Traffic, converse
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
-from torch import Tensor
 
 from cflkit._bounds import STRICT
-from cflkit.federation import Jobs
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
+from cflkit.methods.base import Method, Weighting
 
 
 @dataclass(config=STRICT)
 class FedAvg(Method):
     """Federated averaging (BNC, "baseline no clustering", of the OCFL papers).
+
+    All clients are one cluster, and a round of `Method` is this algorithm: `Method.broadcast` sends
+    the model to the participants, and `Method.aggregate` adds the mean of their updates to it.
 
     Parameters
     ----------
@@ -31,9 +32,3 @@ class FedAvg(Method):
     settled = True  # the labels are those of the first round
 
     weighting: Weighting = "samples"
-
-    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Add the mean of the participants' updates to the model."""
-        updates = local_updates(trained, self.models, jobs.model_of)
-        weights = client_weights(self.server, self.weighting)[jobs.client_of]
-        self.models = average_updates(self.models, updates, jobs.model_of, weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,8 @@ from cflkit._files import check_regular
 
 Indices = NDArray[np.int64]
 Index = Annotated[int, Field(ge=0, lt=2**63)]
+# The share of a client's samples on which its model is tested
+LOCAL_TEST_SHARE = 0.3
 # Names that no further split can have, since a client has something else by them
 TAKEN = {"train", "test", "cluster", "central"}
 
@@ -192,6 +194,25 @@ class Partition:
                 f"{path} was altered: it states the hash {manifest.hash}, but has {partition.hash}"
             )
         return partition
+
+
+def local_splits(
+    parts: Iterable[Indices], generator: np.random.Generator
+) -> tuple[list[Indices], list[Indices]]:
+    """Split each client's samples into training (70 %) and test (30 %), at random, not stratified.
+
+    ``parts`` may draw from the same generator: each part is split before the next one is drawn.
+    """
+    train, test = [], []
+    for part in parts:
+        shuffled = generator.permutation(part)
+        if len(part) < 2:
+            raise PartitionError("all draws of a client are the same sample; use more draws")
+        # Both sets need a sample, even where repeated draws left the client with very few
+        tests = min(max(round(LOCAL_TEST_SHARE * len(part)), 1), len(part) - 1)
+        train.append(np.sort(shuffled[tests:]))
+        test.append(np.sort(shuffled[:tests]))
+    return train, test
 
 
 def fault_of(numbers: Any, unique: bool = True) -> str | None:

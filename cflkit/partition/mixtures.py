@@ -7,35 +7,14 @@ are those of the data themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cflkit.datasets.images import ImageSet
-from cflkit.partition.manifest import Indices, Partition, PartitionError
-
-LOCAL_TEST_SHARE = 0.3
-
-
-def local_splits(
-    parts: Iterable[Indices], generator: np.random.Generator
-) -> tuple[list[Indices], list[Indices]]:
-    """Split each client's samples into training (70 %) and test (30 %), at random, not stratified.
-
-    ``parts`` may draw from the same generator: each part is split before the next one is drawn.
-    """
-    train, test = [], []
-    for part in parts:
-        shuffled = generator.permutation(part)
-        if len(part) < 2:
-            raise PartitionError("all draws of a client are the same sample; use more draws")
-        # Both sets need a sample, even where repeated draws left the client with very few
-        tests = min(max(round(LOCAL_TEST_SHARE * len(part)), 1), len(part) - 1)
-        train.append(np.sort(shuffled[tests:]))
-        test.append(np.sort(shuffled[:tests]))
-    return train, test
+from cflkit.partition.manifest import Indices, Partition, PartitionError, local_splits
 
 
 def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit.datasets.images import ImageSet
-from cflkit.partition.manifest import Indices, Partition, PartitionError
-from cflkit.partition.mixtures import local_splits
+from cflkit.partition.manifest import Indices, Partition, PartitionError, local_splits
 
 # Classes of the three clusters, by the number of classes in the data set: ten in MNIST,
 # Fashion-MNIST and CIFAR-10, nine in PathMNIST, eight in BloodMNIST.

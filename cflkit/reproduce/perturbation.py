@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from cflkit.federation import Hook, Jobs
+from cflkit.federation import Jobs
 from cflkit.federation.seeds import PERTURBATION, integer
 
 
@@ -26,6 +25,11 @@ class Perturbation:
 
     seed: int
 
+    @property
+    def perturbation(self) -> int:
+        """Return the seed, which a record states (`records.provenance`)."""
+        return self.seed
+
     def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
         """Perturb the rows of ``trained`` in place, see `Hook`."""
         starts, clients = jobs.model_of.tolist(), jobs.client_of.tolist()
@@ -35,8 +39,3 @@ class Perturbation:
             towards = torch.randint(-1, 2, (len(row),), generator=generator).to(row)
             moved = row != jobs.models[start, : len(row)]
             row.copy_(torch.nextafter(row, row + towards * moved))
-
-
-def seed_of(hooks: Iterable[Hook]) -> int | None:
-    """Return the seed of the perturbation among some hooks, for a record; None without one."""
-    return next((hook.seed for hook in hooks if isinstance(hook, Perturbation)), None)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cflkit.federation import Federation
-    from cflkit.simulation.history import History
+    from cflkit.simulation.evaluation import History
 
 PUBLISHED = PROJECT / "data" / "published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
@@ -284,12 +284,13 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
 
     from cflkit._threads import usable_cores
     from cflkit.federation.machine import product_library
-    from cflkit.reproduce.perturbation import seed_of
     from cflkit.simulation.loop import peak_memory
 
     device, names = federation.device, federation.data.class_names
     commit, clean = _project.state()
     cuda = device.type == "cuda"
+    hooks = federation.after_training
+    perturbations = [hook.perturbation for hook in hooks if hasattr(hook, "perturbation")]
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_revision": commit,
@@ -311,7 +312,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": usable_cores(),
         "engine": federation.engine,
-        "perturbation": seed_of(federation.after_training),
+        "perturbation": perturbations[0] if perturbations else None,
         "minutes": round(history.minutes, 2),
         "peak_memory_gib": round(max(history.peak_memory, peak_memory(device)), 2),
         "seed": federation.seed,

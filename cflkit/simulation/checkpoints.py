@@ -24,7 +24,7 @@ from cflkit._project import digest_of_code
 from cflkit.federation import FederationLike
 from cflkit.methods.base import Method
 from cflkit.models.rows import digests
-from cflkit.simulation.history import History
+from cflkit.simulation.evaluation import History
 
 # The largest share of a run's time that may be spent on writing checkpoints: a second per minute
 SHARE = 1 / 60
@@ -46,10 +46,11 @@ class Keeper:
         federation: FederationLike,
         plan: str,
         after: History | None,
+        modules: Sequence[str],
     ) -> None:
         plan += "" if after is None else f", after {as_json(after.rows)}"
         self.path, self.identity = Path(path), fingerprint(methods, federation, plan)
-        self.code = code(modules_of(methods, federation))
+        self.code = code(modules)
         self.cost, self.written = 0.0, perf_counter()
 
     def keep(
@@ -94,12 +95,6 @@ def fingerprint(methods: Mapping[str, Method], federation: FederationLike, plan:
         plan,
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def modules_of(methods: Mapping[str, Method], federation: FederationLike) -> list[str]:
-    """Return the modules in which a run begins; what they import can change its numbers, too."""
-    parts = *methods.values(), federation, *federation.after_training
-    return sorted({"cflkit.simulation"} | {type(part).__module__ for part in parts})
 
 
 def as_json(value: Any) -> str:

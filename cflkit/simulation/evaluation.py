@@ -1,4 +1,4 @@
-"""What a run measures after each round.
+"""What a run measures after each round, and the table of it.
 
 Measuring needs the truth, which methods do not see: the true cluster of each client, and the labels
 of test samples.
@@ -6,8 +6,9 @@ of test samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,11 @@ from torch import Tensor
 from cflkit.federation import FederationLike
 from cflkit.federation.interface import Mixture, Scores
 from cflkit.methods.base import Measuring, Method, TestSets
-from cflkit.metrics import PERFORMANCE, agreement, of_models
+from cflkit.metrics import PERFORMANCE, agreement, by_method, of_models
 from cflkit.models.rows import digests
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def on_test_sets(
@@ -165,3 +169,60 @@ def joined_labels(method: Method) -> dict[str, Any]:
 
 
 ON_TEST_SETS = Measuring(on_test_sets, of_models)
+
+
+# --- The table ------------------------------------------------------------------------------------
+
+
+@dataclass
+class History:
+    """Results of a run: one row per method and round.
+
+    Attributes
+    ----------
+    rows : list of dict
+        ``method``, ``round``, and the measurements (see `Method.measuring`). In the round in which
+        a method diverges, its row has ``diverged`` and no measurements. It is its last row.
+    requested, trained : int
+        The numbers of local trainings that the methods asked for, and that were run.
+    minutes : float
+        The wall-clock minutes of all rounds, including those before an interruption.
+    peak_memory : float
+        The largest memory in GiB after a round, including those before an interruption (see
+        `loop.peak_memory`).
+    revisions : list of str
+        The git revision of the code at the start, and at each time that the run continued from a
+        checkpoint.
+    modules : list of str
+        The modules in which the run began (`loop.modules_of`), for the digest of its code.
+    summarise : callable
+        The function from the rows of one method to its measures.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    requested: int = 0
+    trained: int = 0
+    minutes: float = 0.0
+    peak_memory: float = 0.0
+    revisions: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    summarise: Callable[[pd.DataFrame], dict[str, Any]] = field(default=lambda rows: {})
+
+    def table(self) -> pd.DataFrame:
+        """Return the rows as a table, sorted by method and then by round; empty without rows."""
+        import pandas as pd  # takes a while to load
+
+        if not self.rows:
+            return pd.DataFrame(columns=["method", "round"])
+        table = pd.DataFrame(self.rows)
+        for name in table.columns[table.isna().any()]:
+            values = [row[name] for row in self.rows if row.get(name) is not None]
+            if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+                table[name] = table[name].astype("Int64")  # pandas would convert them to floats
+        methods = table["method"].unique()
+        order = pd.Categorical(table["method"], categories=methods, ordered=True)
+        return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Return the summary of the table: for each method, the values of its measures."""
+        return by_method(self.table(), self.summarise)

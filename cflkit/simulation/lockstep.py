@@ -17,7 +17,7 @@ from cflkit.federation.interface import ClientsAbsent
 from cflkit.federation.requests import joined
 from cflkit.methods.base import Method, local_updates
 from cflkit.models.rows import digests, finite_rows
-from cflkit.simulation.history import History
+from cflkit.simulation.evaluation import History
 
 Key = tuple[Any, ...]
 

@@ -23,9 +23,8 @@ from tqdm.auto import tqdm
 from cflkit._project import state
 from cflkit.federation import Diverged, FederationLike, Server
 from cflkit.methods.base import Measuring, Method, TestSets
-from cflkit.simulation.checkpoints import Keeper, modules_of
-from cflkit.simulation.evaluation import ON_TEST_SETS
-from cflkit.simulation.history import History
+from cflkit.simulation.checkpoints import Keeper
+from cflkit.simulation.evaluation import ON_TEST_SETS, History
 from cflkit.simulation.lockstep import Traffic, converse
 
 
@@ -107,8 +106,11 @@ def run(
         raise ValueError(f"temperature_of names {sorted(absent)}, which are no methods of the run")
     measuring = next(iter(methods.values())).measuring or ON_TEST_SETS
     plan = f"central every {central_every}, until settled {until_settled}, {sorted(temperature_of)}"
-    keeper = Keeper(checkpoint, methods, federation, plan, after) if checkpoint else None
+    modules, keeper = modules_of(methods, federation), None
+    if checkpoint:
+        keeper = Keeper(checkpoint, methods, federation, plan, after, modules)
     history, start = begin(methods, federation, rounds, measuring, after, keeper)
+    history.modules = sorted({*history.modules, *modules})
     running = unfinished(methods, history, until_settled)
     shown = Progress(start, rounds, progress)
     with shown.bar:
@@ -163,6 +165,12 @@ def check_runnable(
         )
 
 
+def modules_of(methods: Mapping[str, Method], federation: FederationLike) -> list[str]:
+    """Return the modules in which a run begins; what they import can change its numbers, too."""
+    parts = *methods.values(), federation, *federation.after_training
+    return sorted({"cflkit.simulation"} | {type(part).__module__ for part in parts})
+
+
 def begin(
     methods: Mapping[str, Method],
     federation: FederationLike,
@@ -197,7 +205,6 @@ def begin(
         history.rows = measuring.rows(methods, federation, -1, "all")
     if resumed or after is None:
         history.revisions.append(state()[0] or "unknown")
-    history.modules = sorted({*history.modules, *modules_of(methods, federation)})
     history.summarise = measuring.summarise
     return history, start
 

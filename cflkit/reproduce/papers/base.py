@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cflkit.federation import Federation
     from cflkit.methods import Method
     from cflkit.partition import Partition
-    from cflkit.simulation.history import History
+    from cflkit.simulation.evaluation import History
 
     Methods = dict[str, Method]  # by our names
 

@@ -146,11 +146,14 @@ def data(run: FederatedRun) -> tuple[base.ImageSet, base.Partition]:
 def federation(run: FederatedRun, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients."""
     from cflkit.federation import Federation
-    from cflkit.reproduce.perturbation import Perturbation
 
     engine, perturbation = (getattr(run, name, None) for name in ("engine", "perturbation"))
-    made = Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
-    return made if perturbation is None else made.with_hooks(Perturbation(perturbation))
+    usual = Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
+    if perturbation is None:
+        return usual
+    from cflkit.reproduce.perturbation import Perturbation
+
+    return usual.with_hooks(Perturbation(perturbation))
 
 
 def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> base.Methods:
