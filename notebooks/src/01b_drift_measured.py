@@ -431,7 +431,7 @@ plots.show(
 # %% [markdown]
 # **With the defaults**, each dissimilar client trains itself out of the classes that it does not see. The longer it trains
 # alone, the more it forgets. Here the mean repairs the damage: it cancels most of the drift, and so stays near the good
-# model from which all clients started. [02 When clients disagree](02_when_clients_disagree.ipynb) trains a deeper network
+# model from which all clients started. [02 Who wins depends on the test](02_when_clients_disagree.ipynb) trains a deeper network
 # from random weights, with dissimilar clients in every round. There the mean repairs less.
 
 # %% [markdown]
@@ -585,4 +585,4 @@ claims.check(
 #   drift).
 #
 # **The lesson:** [01 Federated averaging](01_federated_averaging.ipynb) ·
-# **Next:** [02 When clients disagree](02_when_clients_disagree.ipynb) · [Glossary](99_glossary.ipynb)
+# **Next:** [02 Who wins depends on the test](02_when_clients_disagree.ipynb) · [Glossary](99_glossary.ipynb)

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 02b Four scenarios: draws, distances, leaks and five training seeds
 #
-# This appendix belongs to [02 When clients disagree](02_when_clients_disagree.ipynb), and is for readers who want to check its results. It makes the
+# This appendix belongs to [02 Who wins depends on the test](02_when_clients_disagree.ipynb), and is for readers who want to check its results. It makes the
 # papers' scenarios step by step, measures how far apart their clusters are, compares them with Dirichlet splits, repeats
 # the see-saw with five training seeds, and measures how much shared test images flatter.
 #
@@ -608,5 +608,5 @@ claims.check(
 # - T.-M. H. Hsu, H. Qi, M. Brown: Measuring the effects of non-identical data distribution for federated visual
 #   classification. 2019 (Dirichlet label skew).
 #
-# **The lesson:** [02 When clients disagree](02_when_clients_disagree.ipynb) · **Next:**
+# **The lesson:** [02 Who wins depends on the test](02_when_clients_disagree.ipynb) · **Next:**
 # [03 OCFL](03_ocfl_temperature.ipynb) · [Glossary](99_glossary.ipynb)

@@ -758,7 +758,7 @@ if methods:
 # 6. **k-means** starts ten times and keeps the best. The authors' code starts once, without a seed.
 # 7. **Splits** follow the authors' rules (extended paper, section 4.1) but are seeded. Theirs cannot be made again. As
 #    in theirs, clients of a cluster share samples across the line between training and test.
-#    [02 When clients disagree](02_when_clients_disagree.ipynb) measures how many.
+#    [02 Who wins depends on the test](02_when_clients_disagree.ipynb) measures how many.
 # 8. **GF1** is measured after the round's aggregation. The authors' code measures it before, one round late.
 # 9. **Central test set.** The papers call it uniform over classes. The authors' and ours have the natural frequencies
 #    of the official test set.

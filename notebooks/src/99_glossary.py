@@ -425,7 +425,7 @@
 # ### G to K
 #
 # <a id="gf1"></a>**GF1.** GF1 is the mean macro-F1 of the clients' models on the [central test set](#central-test-set).
-# The G stands for generalisation. See [03b](03b_ocfl_controls.ipynb).
+# The G stands for generalisation. See [02](02_when_clients_disagree.ipynb) and [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="global-dec"></a>**Global DEC.** Global DEC is deep embedded clustering of all images in one place, as a
 # comparison for FedCRef. See [06b](06b_fedcref_controls.ipynb).
@@ -597,7 +597,7 @@
 # hidden layer of 64 units. See [08](08_tutorial_022.ipynb).
 #
 # <a id="pf1"></a>**PF1.** PF1 is the mean macro-F1 of the clients' models on the clients' [own test
-# sets](#own-test-set). The P stands for personalisation. See [03b](03b_ocfl_controls.ipynb).
+# sets](#own-test-set). The P stands for personalisation. See [02](02_when_clients_disagree.ipynb) and [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="post-processing"></a>**Post-processing.** Whatever is computed from what a client has sent, without asking it again, has the same guarantee of
 # [differential privacy](#differential-privacy). So a server that adds up old messages costs no privacy. See [10](10_privacy_and_clients_that_come_and_go.ipynb).

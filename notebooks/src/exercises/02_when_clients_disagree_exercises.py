@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises: when clients disagree
 #
-# They belong to the lesson [02 When clients disagree](../02_when_clients_disagree.ipynb). Functions get NumPy arrays,
+# They belong to the lesson [02 Who wins depends on the test](../02_when_clients_disagree.ipynb). Functions get NumPy arrays,
 # whole numbers, and lists of NumPy arrays.
 
 # %%
@@ -419,4 +419,55 @@ exercise = Explain(
             "images still come from its own distribution.",
         ),
     ),
+)
+
+# %% [markdown]
+# ## 02.7
+#
+# A share $p$ of a client's test images is of classes that its group does not have, and the others are like its own. A model with the
+# accuracy $a$ on images like the client's own, and $b$ on foreign ones, reaches $(1 - p)\, a + p\, b$.
+#
+# The arrays `home` and `foreign` have the accuracies $a$ and $b$ of two models. At which share $p$ are the two models equally good? One model is better
+# at home, and the other one on foreign images.
+
+
+# %%
+def crossing(home, foreign):
+    """Return the share p at which two models tie, for two accuracies at home and two abroad."""
+    ### BEGIN SOLUTION
+    lead_at_home = home[0] - home[1]
+    lead_abroad = foreign[0] - foreign[1]
+    return lead_at_home / (lead_at_home - lead_abroad)
+    ### END SOLUTION
+
+
+# %%
+check("02.7", crossing)
+
+
+# %% tags=["exercise"]
+def two_models(rng):
+    """Draw the accuracies of two models, of which each is better in one place."""
+    low, high = rng.uniform(0.1, 0.45, 2), rng.uniform(0.55, 1, 2)
+    home, foreign = np.array([low[0], high[0]]), np.array([high[1], low[1]])
+    return (home, foreign) if rng.random() < 0.5 else (home[::-1].copy(), foreign[::-1].copy())
+
+
+exercise = Implement(
+    "Where two models tie",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=two_models,
+    mistakes={
+        "This is the share of the client's own images. Foreign images have the rest.": (
+            lambda home, foreign: 1 - crossing(home, foreign)
+        ),
+        "This share has the wrong sign. In which order do you subtract?": (
+            lambda home, foreign: -crossing(home, foreign)
+        ),
+        "You divide the lead at home by the lead abroad. Divide by both leads together.": (
+            lambda home, foreign: abs((home[0] - home[1]) / (foreign[0] - foreign[1]))
+        ),
+    },
 )

@@ -6,7 +6,7 @@
 # the observation that supports it, and only then open the fold below it. At the end of each lab you write the repair.
 #
 # You need the lessons [01 Federated averaging](../01_federated_averaging.ipynb) and
-# [02 When clients disagree](../02_when_clients_disagree.ipynb). Lab L1.2 also runs the method of
+# [02 Who wins depends on the test](../02_when_clients_disagree.ipynb). Lab L1.2 also runs the method of
 # [03 OCFL](../03_ocfl_temperature.ipynb).
 
 # %%
