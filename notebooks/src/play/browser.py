@@ -1,6 +1,7 @@
-"""A page in Chromium without a window, for the tests and for the README's picture.
+"""A page in Chromium without a window, for the tests and for the pictures of the page.
 
-``python notebooks/src/play/browser.py`` draws ``figures/play.png``: the page after its split.
+``python notebooks/src/play/browser.py`` draws ``figures/play.png``, the page at the end of its last
+scene, and ``figures/play.gif``, the rounds before.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ FLAGS = (
 )
 PAGE = Path(__file__).parents[2] / "play.html"
 PICTURE = Path(__file__).parents[3] / "figures" / "play.png"
+MOVING = PICTURE.with_suffix(".gif")
+ROUNDS = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 19, 40)  # that are in the moving picture
+WINDOW = (14, 236, 850, 648)  # and the part of the page that is in it
 
 
 class Tab:
@@ -113,14 +117,34 @@ async def opened(address: str) -> AsyncIterator[Tab]:
             browser.wait()
 
 
+def few_colours(picture: Image.Image, many: int) -> Image.Image:
+    """Give each pixel the nearest of the picture's most frequent colours."""
+    counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in counted[:many] for part in colour])
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
 async def draw() -> None:
-    """Play to round 8, and draw the page."""
-    async with opened(f"{PAGE.as_uri()}#play=8") as tab:
-        await tab.until("typeof run === 'object' && run.rounds.length === 8 && !playing")
-        await asyncio.sleep(1)
-        picture = (await tab.picture()).convert("RGB")
-    picture.quantize(64, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
-    print(f"{PICTURE.name}: {PICTURE.stat().st_size / 1000:.0f} kB")
+    """Play the scene in which waiting pays to its end, and draw its rounds and the page."""
+    async with opened(f"{PAGE.as_uri()}#scene=steps&epochs=0&rule=halves&seed=1") as tab:
+        await tab.look(1280, 720, calm=True)
+        await tab.until("typeof run === 'object' && run.rounds.length === 1")
+        frames = []
+        for last in ROUNDS:
+            await tab.evaluate(
+                f"(async () => {{ while (run.rounds.length < {last}) await step(); }})()"
+            )
+            if last == ROUNDS[-1]:
+                await tab.until("run.score", seconds=120)
+            await asyncio.sleep(0.4)  # until the lamp has its light
+            frames.append((await tab.picture()).convert("RGB"))
+    few_colours(frames[-1], 250).save(PICTURE, optimize=True)
+    first, *others = [few_colours(frame.crop(WINDOW), 96) for frame in frames]
+    times = [900] * len(others) + [4000]
+    first.save(MOVING, save_all=True, append_images=others, duration=times, loop=0)
+    for path in (PICTURE, MOVING):
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":
