@@ -440,14 +440,14 @@ def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
     from cflkit.groups import EvidenceError, groups, page, read
 
     try:
-        known = read(file)
-        answer = groups(known)
+        evidence = read(file)
+        answer = groups(evidence)
     except EvidenceError as error:
         raise ParameterError(str(error)) from error
     folder = output or RUNS / "groups" / file.stem
     notebooks.check_writable(folder.parent)
-    written = page.write(known, answer, folder, file.name)
-    print(page.as_json(known, answer) if as_json else page.summary(known, answer))
+    written = page.write(evidence, answer, folder, file.name)
+    print(page.as_json(evidence, answer) if as_json else page.summary(evidence, answer))
     if not as_json:
         print(f"page      {records.display_path(written[0].resolve())}")
 
@@ -467,11 +467,11 @@ def put_on_the_map(file: Path, output: Path | None) -> None:
     folder = output or RUNS / "compare" / file.stem
     notebooks.check_writable(folder.parent)
     try:
-        own = compare.results(file, folder / "results.csv")
+        runs = compare.results(file, folder / "results.csv")
     except compare.CompareError as error:
         raise ParameterError(str(error)) from error
-    written = compare.write(own, folder)
-    show(compare.summary(own), as_json=False)
+    written = compare.write(runs, folder)
+    show(compare.summary(runs), as_json=False)
     print(f"table     {records.display_path(written[0].resolve())}")
 
 

@@ -98,12 +98,10 @@ def compare(first: Tensor, second: Tensor, clusterer: Clusterer) -> Halves:
         raise ValueError(f"halves must have one shape, not {first.shape} and {second.shape}")
     gram = gram_matrix(finite_updates(torch.cat([first, second]))).cpu().numpy()
     m = len(first)
-    (one, across), (_, other) = (np.split(rows, 2, axis=1) for rows in np.split(gram, 2))
-    cosines = across / np.sqrt(np.outer(lengths(one), lengths(other)))
-    kernel = centred(cosines)
-    whole = one + across + across.T + other
-    assert whole.shape == (m, m)
-    return judge(cosine(one), cosine(other), cosine(whole), (kernel, kernel.T), clusterer)
+    within, across, behind = gram[:m, :m], gram[:m, m:], gram[m:, m:]
+    kernel = centred(across / np.sqrt(np.outer(lengths(within), lengths(behind))))
+    total = within + across + across.T + behind
+    return judge(cosine(within), cosine(behind), cosine(total), (kernel, kernel.T), clusterer)
 
 
 def compare_matrices(first: Matrix, second: Matrix, clusterer: Clusterer) -> Halves:
@@ -114,8 +112,8 @@ def compare_matrices(first: Matrix, second: Matrix, clusterer: Clusterer) -> Hal
     the agreement alone decides.
     """
     kernels = centred(-first), centred(-second)
-    found = judge(first, second, (first + second) / 2, kernels, clusterer)
-    return replace(found, least=SHARED if len(first) <= FEW else -1.0)
+    halves = judge(first, second, (first + second) / 2, kernels, clusterer)
+    return replace(halves, least=SHARED if len(first) <= FEW else -1.0)
 
 
 def judge(
@@ -126,17 +124,16 @@ def judge(
     clusterer: Clusterer,
 ) -> Halves:
     """Cluster the distances of two halves and of the whole, and measure what persists."""
-    one, other, labels = (clusterer.fit_predict(gamma) for gamma in (first, second, whole))
-    several = one.any() and other.any() and labels.any()
-    agreed = agreement(one, other) if several else 0.0
+    odd, even, labels = (clusterer.fit_predict(gamma) for gamma in (first, second, whole))
+    agreed = agreement(odd, even) if odd.any() and even.any() and labels.any() else 0.0
     return Halves(whole, labels, agreed, shared(kernels, labels), scatter(kernels))
 
 
-def agreement(one: Labels, other: Labels) -> float:
+def agreement(labels: Labels, others: Labels) -> float:
     """Compute the adjusted Rand index of two clusterings ``[m]``."""
     from sklearn.metrics import adjusted_rand_score  # scikit-learn takes half a second to load
 
-    return float(adjusted_rand_score(one, other))
+    return float(adjusted_rand_score(labels, others))
 
 
 def lengths(gram: Matrix) -> NDArray[np.float64]:
@@ -166,8 +163,8 @@ def shared(kernels: tuple[Matrix, Matrix], labels: Labels) -> float:
     """
     mean = (kernels[0] + kernels[1]) / 2
     same = np.equal.outer(labels, labels) & ~np.eye(len(labels), dtype=bool)
-    own = mean.diagonal().mean()
-    return float(mean[same].mean() / own) if own > 0 and same.any() else 0.0
+    persists = mean.diagonal().mean()
+    return float(mean[same].mean() / persists) if persists > 0 and same.any() else 0.0
 
 
 def scatter(kernels: tuple[Matrix, Matrix]) -> float:
@@ -179,7 +176,7 @@ def scatter(kernels: tuple[Matrix, Matrix]) -> float:
     if len(kernels[0]) < 2:
         return 0.0  # nobody is apart
     apart = ~np.eye(len(kernels[0]), dtype=bool)
-    one, other = (kernel[apart] for kernel in kernels)
-    own = (kernels[0] + kernels[1]).diagonal().mean() / 2
-    products = np.mean(one * other) - one.mean() * other.mean()
-    return float(np.sqrt(max(products, 0.0)) / own) if own > 0 else 0.0
+    first, second = (kernel[apart] for kernel in kernels)
+    persists = (kernels[0] + kernels[1]).diagonal().mean() / 2
+    variance = np.mean(first * second) - first.mean() * second.mean()
+    return float(np.sqrt(max(variance, 0.0)) / persists) if persists > 0 else 0.0

@@ -85,6 +85,6 @@ def test_what_is_no_method_and_no_table_is_refused(name, text, reason, tmp_path,
 def test_a_method_is_told_what_it_has_options_for(tmp_path):
     (tmp_path / "told.py").write_text(FILE.format(name="Told", option="k: int = 9"))
     kind = compare.load(tmp_path / "told.py")
-    assert compare.told(kind, situations.scene("k", 5, seed=0)) == {"k": 5}
+    assert compare.arguments(kind, situations.scene("k", 5, seed=0)) == {"k": 5}
     assert np.unique([p for p, _ in situations.places()]).size == 9
     assert len(situations.places()) == 18 and isinstance(TABLE, pd.DataFrame)

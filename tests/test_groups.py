@@ -11,7 +11,7 @@ from sklearn.cluster import AgglomerativeClustering
 from cflkit import clustering, halves, methods, simulation
 from cflkit.__main__ import main
 from cflkit.divergence import cosine_divergence
-from cflkit.groups import Evidence, EvidenceError, evidence, groups, read
+from cflkit.groups import Evidence, EvidenceError, as_evidence, groups, read
 from cflkit.reproduce.records import PROJECT
 
 sys.path.insert(0, str(PROJECT / "notebooks" / "src"))
@@ -62,7 +62,7 @@ def test_each_answer_is_given_where_it_is_true(kind, look):
     )
     if look == "distances":  # which do not tell noise from what persists
         updates = np.stack([cosine_divergence(own) for own in sent(kind, noise=0.5)])
-    known = evidence({"absent": away(updates), "one look": updates[0]}.get(look, updates))
+    known = as_evidence({"absent": away(updates), "one look": updates[0]}.get(look, updates))
     answer = groups(known)
     assert answer.answer == kind
     assert answer.several == (look != "one look") and bool(answer.notes) == (
@@ -83,14 +83,14 @@ def test_peculiarities_of_few_clients_are_no_groups():
         updates = rng.standard_normal((1, 8, 60)) + 0.1 * rng.standard_normal((6, 8, 60))
         looks = [look for _, look in Evidence(updates, distances=False).looks(HDBSCAN)]
         fired += looks[-1].agreement == looks[-2].agreement == 1
-        assert groups(evidence(updates)).answer != "groups"
+        assert groups(as_evidence(updates)).answer != "groups"
     assert fired >= 5, "without what is shared, they would be"
 
 
 def test_a_client_between_two_groups_is_named():
     updates = sent("groups", noise=1.0)
     updates[:, 0] = (updates[:, 0] + updates[:, 1]) / 2
-    assert groups(evidence(updates)).between == [0]
+    assert groups(as_evidence(updates)).between == [0]
 
 
 NAMES = [f"site {client}" for client in range(15)]
@@ -135,7 +135,7 @@ MISTAKES = [
 @pytest.mark.parametrize("values, reason", MISTAKES)
 def test_what_cannot_be_used_is_refused_with_a_reason(values, reason):
     with pytest.raises(EvidenceError, match=reason):
-        evidence(values)
+        as_evidence(values)
 
 
 def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, capsys):
@@ -185,7 +185,7 @@ def test_the_method_splits_when_the_tool_first_says_groups():
     method = methods.make("ocfl-replicated")
     [history] = simulation.run({"it": method}, home, 6, progress=False).summary().values()
     updates = torch.stack([*hit_rate.watched(home, 6)]).numpy()
-    answer = groups(evidence(updates))
+    answer = groups(as_evidence(updates))
     assert history["clustering_round"] == answer.rounds_needed and history["ari"] == 1
     assert method.labels.tolist() == answer.clusters
 

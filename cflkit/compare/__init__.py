@@ -7,7 +7,7 @@ and training as the methods whose results are in ``data/failures.csv``.
 from __future__ import annotations
 
 import csv
-import importlib.util
+import runpy
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -38,45 +38,37 @@ class CompareError(ValueError):
 
 def load(path: Path) -> type[Method]:
     """Load the one class of a method (`Method`) that a Python file defines."""
-    spec = importlib.util.spec_from_file_location(path.stem, check_regular(path))
-    if spec is None or spec.loader is None or not path.exists():
-        raise CompareError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    own = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == path.stem
-    ]
-    if len(own) != 1:
-        named = ", ".join(one.__name__ for one in own) or "none"
-        raise CompareError(f"{path} must define one class of cflkit's Method, and has {named}")
-    return own[0]
+    values = runpy.run_path(str(check_regular(path)), run_name=path.stem).values()
+    methods = [k for k in values if isinstance(k, type) and issubclass(k, Method)]
+    classes = [kind for kind in methods if kind.__module__ == path.stem]
+    if len(classes) != 1:
+        names = ", ".join(kind.__name__ for kind in classes) or "none"
+        raise CompareError(f"{path} must define one class of cflkit's Method, and has {names}")
+    return classes[0]
 
 
-def told(kind: type[Method], new: Scene) -> dict[str, Any]:
+def arguments(kind: type[Method], scene: Scene) -> dict[str, Any]:
     """Return what a method is told: k and the true clusters, if it has options of these names."""
-    names = {own.name for own in fields(kind)}  # type: ignore[arg-type]
-    assert new.split.clusters is not None
-    known = {"k": new.k, "truth": new.split.clusters.tolist()}
-    return {name: value for name, value in known.items() if name in names}
+    names = {option.name for option in fields(kind)}  # type: ignore[arg-type]
+    truth = {"k": scene.k, "truth": scene.split.truth.tolist()}
+    return {name: value for name, value in truth.items() if name in names}
 
 
-def measured(kind: type[Method], new: Scene) -> dict[str, str]:
+def measure(kind: type[Method], scene: Scene) -> dict[str, str]:
     """Run a method in a scene, and each client alone beside it."""
-    home = new.federation()
-    lines = {"it": kind(**told(kind, new)), "alone": methods.make("local")}
-    summary = simulation.run(lines, home, new.rounds, progress=False).summary()["it"]
+    federation = scene.federation()
+    pair = {"method": kind(**arguments(kind, scene)), "alone": methods.make("local")}
+    summary = simulation.run(pair, federation, scene.rounds, progress=False).summary()["method"]
     if "accuracy" not in summary:
         return {"accuracy": "0"}  # it diverged
-    own, alone = (client_scores(line, home)[:, 1] for line in lines.values())
+    scores, alone = (client_scores(method, federation)[:, 1] for method in pair.values())
     traffic = (summary["total_bytes_down"] + summary["total_bytes_up"]) / 1e6
     return {
-        "accuracy": f"{own[new.affected].mean():.4f}",
+        "accuracy": f"{scores[scene.affected].mean():.4f}",
         "ari": f"{summary['ari']:.3f}" if "ari" in summary else "",
         "trainings": str(summary["total_trainings"]),
         "megabytes": f"{traffic:.1f}",
-        "hurt": str(int((own < alone).sum())),
+        "hurt": str(int((scores < alone).sum())),
     }
 
 
@@ -94,16 +86,15 @@ def results(path: Path, output: Path, progress: Callable[[str], None] = print) -
     if path.suffix != ".csv":
         run_missing(load(path), output, progress)
         path = output
-    found = table(check_regular(path))
-    if lacking := {*PLACE, "method", "accuracy"} - set(found):
+    rows, committed = table(check_regular(path)), table(TABLE)
+    if lacking := {*PLACE, "method", "accuracy"} - set(rows):
         raise CompareError(f"{path} lacks the columns {', '.join(sorted(lacking))}")
-    known = table(TABLE)
-    if found["method"].nunique() != 1 or found.duplicated(PLACE).any():
+    if rows["method"].nunique() != 1 or rows.duplicated(PLACE).any():
         raise CompareError(f"{path} must have one method, with one row for a situation and a seed")
-    if strange := {*map(tuple, found[PLACE].values)} - {*map(tuple, known[PLACE].values)}:
+    if strange := {*map(tuple, rows[PLACE].values)} - {*map(tuple, committed[PLACE].values)}:
         raise CompareError(f"{path} has {sorted(strange)[0]}, which is not in {TABLE.name}")
-    [name] = found["method"].unique()
-    return found.assign(method=f"{name} (yours)" if name in set(known["method"]) else name)
+    [name] = rows["method"].unique()
+    return rows.assign(method=f"{name} (yours)" if name in set(committed["method"]) else name)
 
 
 def table(path: Path) -> pd.DataFrame:
@@ -116,28 +107,28 @@ def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None
     if not output.exists():
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    is_told = "k" in told(kind, scene("base", "", 0))  # else a wrong k changes nothing
+    needs_k = "k" in arguments(kind, scene("base", "", 0))  # else a wrong k changes nothing
     with output.open("r+", 1, encoding="utf-8", newline="") as file:  # written line by line
-        there = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
+        done = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         for situation, value, seed in ((*place, seed) for seed in SEEDS for place in places()):
-            if (situation, str(value), str(seed)) in there or (situation == "k" and not is_told):
+            if (situation, str(value), str(seed)) in done or (situation == "k" and not needs_k):
                 continue
-            row = measured(kind, scene(situation, value, seed))
+            row = measure(kind, scene(situation, value, seed))
             key = dict(zip(PLACE, (situation, value, seed), strict=True))
             writer.writerow(key | {"method": kind.__name__} | row)
             progress(f"{situation} {value}, seed {seed}: accuracy {row['accuracy']}")
 
 
-def accuracies(own: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies in percent: a row per place that ``own`` has, a column per method."""
-    together = pd.concat([table(TABLE), own], ignore_index=True)
+def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracies in percent: a row per place that ``runs`` has, a column per method."""
+    together = pd.concat([table(TABLE), runs], ignore_index=True)
     together["accuracy"] = 100 * pd.to_numeric(together["accuracy"])
     wide = together.pivot(index=PLACE, columns="method", values="accuracy")
-    return wide[wide[own["method"].iloc[0]].notna()]
+    return wide[wide[runs["method"].iloc[0]].notna()]
 
 
-def summary(own: pd.DataFrame) -> pd.DataFrame:
+def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per situation: accuracy, place, best method, gain, and where the method breaks.
 
     The place is that of the mean over seeds, among all methods. The ``gain`` has the points above
@@ -145,21 +136,18 @@ def summary(own: pd.DataFrame) -> pd.DataFrame:
     seed. What a run has measured follows: its trainings and megabytes, and ``hurt``, the clients of
     which it leaves the model worse than that of the client alone. All are means over seeds.
     """
-    name, rows = own["method"].iloc[0], []
-    measures = [own_name for own_name in COLUMNS[6:] if own_name in own]
-    costs = own.assign(**{m: pd.to_numeric(own[m], errors="coerce") for m in measures})
-    for place, runs in accuracies(own).groupby(level=["situation", "value"], sort=False):
-        known = runs.dropna(axis=1)
-        means = known.mean()
+    name, rows, costs = runs["method"].iloc[0], [], [c for c in COLUMNS[6:] if c in runs]
+    for place, scores in accuracies(runs).groupby(level=["situation", "value"], sort=False):
+        scores = scores.dropna(axis=1)
+        means = scores.mean()
         rank = int((means > means[name]).sum()) + 1
         row = {"situation": " ".join(place).strip(), "accuracy": f"{means[name]:.1f}"}
         row |= {"place": f"{rank} of {len(means)}", "best": f"{means.idxmax()} {means.max():.1f}"}
-        if set(PLAIN) <= set(known):
-            gains = known[name] - known[PLAIN].max(axis=1)
-            broken = "breaks" if (gains < 0).all() else ""
-            row |= {"gain": f"{gains.mean():+.1f}", "breaks": broken}
-        here = costs[(costs["situation"] == place[0]) & (costs["value"] == place[1])]
-        rows.append(row | {m: f"{here[m].mean():.1f}" for m in measures})
+        if set(PLAIN) <= set(scores):
+            gains = scores[name] - scores[PLAIN].max(axis=1)
+            row |= {"gain": f"{gains.mean():+.1f}", "breaks": "breaks" * bool((gains < 0).all())}
+        here = runs[(runs["situation"] == place[0]) & (runs["value"] == place[1])]
+        rows.append(row | {c: f"{pd.to_numeric(here[c]).mean():.1f}" for c in costs})
     return pd.DataFrame(rows).fillna("")
 
 
@@ -169,47 +157,44 @@ def markdown(rows: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def latex(rows: pd.DataFrame) -> str:
-    """Format a table in LaTeX, for the package booktabs."""
-    head, *body = (" & ".join(line) for line in [list(rows), *rows.astype(str).values.tolist()])
-    inside = " \\\\\n".join(body).replace("%", r"\%").replace("_", r"\_")
-    columns = "l" * len(rows.columns)
-    return (
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head} \\\\\n\\midrule\n{inside} \\\\\n"
-        "\\bottomrule\n\\end{tabular}\n"
-    )
-
-
-def ranks(own: pd.DataFrame) -> Figure:
+def ranks(runs: pd.DataFrame) -> Figure:
     """Draw the average ranks of all methods, and bars over those that do not differ significantly.
 
     The blocks are the situations, each with the mean over its seeds: clients of one seed are the
     same in many of them. Situations with another k are left out, since few methods are told k.
+
+    Raises
+    ------
+    ValueError
+        There are fewer than two such situations.
     """
-    wide = accuracies(own).groupby(level=["situation", "value"], sort=False).mean()
-    found = stats.compare(wide.drop(index="k", level="situation", errors="ignore"), True)
+    wide = accuracies(runs).groupby(level=["situation", "value"], sort=False).mean()
+    compared = stats.compare(wide.drop(index="k", level="situation", errors="ignore"), True)
     plots.style()
-    figure, ax = plt.subplots(figsize=(8, 0.2 * len(found.ranks) + 1.2))
-    names, name = found.ranks.index.tolist(), own["method"].iloc[0]
-    colours = [plots.COLOURS[1] if one == name else plots.COLOURS[0] for one in names]
-    ax.scatter(found.ranks, range(len(names)), color=colours)
-    for place, group in enumerate(found.alike):
-        at = [names.index(one) for one in group]
-        ends = [max(found.ranks) + 0.5 + 0.4 * place] * 2
+    names, mine = compared.ranks.index.tolist(), runs["method"].iloc[0]
+    figure, ax = plt.subplots(figsize=(8, 0.2 * len(names) + 1.2))
+    colours = [plots.COLOURS[int(name == mine)] for name in names]
+    ax.scatter(compared.ranks, range(len(names)), color=colours)
+    for place, group in enumerate(compared.alike):
+        at = [names.index(name) for name in group]
+        ends = [max(compared.ranks) + 0.5 + 0.4 * place] * 2
         ax.plot(ends, [min(at), max(at)], color="black", linewidth=2)
-    ax.set_yticks(range(len(names)), [f"▸ {one}" if one == name else one for one in names])
+    ax.set_yticks(range(len(names)), [f"▸ {name}" if name == mine else name for name in names])
     ax.invert_yaxis()
     ax.set(xlabel="average rank (1 is best); bars join methods that do not differ significantly")
     return figure
 
 
-def write(own: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write ``compare.md``, ``compare.tex`` and ``compare.png`` into a folder."""
+def write(runs: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write ``compare.md`` and ``compare.tex``, and of two situations or more ``compare.png``."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, figure = summary(own), ranks(own)
-    png = plots.png_of(figure)
-    plt.close(figure)
-    written = {"md": markdown(rows).encode(), "tex": latex(rows).encode(), "png": png}
+    rows = summary(runs)
+    latex = rows.to_latex(index=False, escape=True)
+    written = {"md": markdown(rows).encode(), "tex": latex.encode()}
+    if (~rows["situation"].str.startswith("k ")).sum() > 1:
+        figure = ranks(runs)
+        written["png"] = plots.png_of(figure)
+        plt.close(figure)
     for ending, contents in written.items():
         check_regular(folder / f"compare.{ending}").write_bytes(contents)
     return [folder / f"compare.{ending}" for ending in written]

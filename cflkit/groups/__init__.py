@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from cflkit import clustering
 from cflkit._project import PROJECT
 from cflkit.clustering import Clusterer, Labels
-from cflkit.groups.evidence import Evidence, EvidenceError, evidence, read
+from cflkit.groups.evidence import Evidence, EvidenceError, as_evidence, read
 from cflkit.halves import FEW, SHARED, Halves, agreement, compare_matrices, replicated
 
-__all__ = ["Answer", "Evidence", "EvidenceError", "evidence", "groups", "hit_rate", "read"]
+__all__ = ["Answer", "Evidence", "EvidenceError", "as_evidence", "groups", "hit_rate", "read"]
 
 ALIKE, DEGREES, GROUPS = "alike", "by degrees", "groups"
 # The typical correlation of two clients' differences from which they differ by degrees: in several
@@ -36,6 +36,16 @@ REPLICABLE = 3
 LEFT_OUT = 50
 # Clients whose silhouette is less than this share of the median one are between groups
 BETWEEN = 0.25
+NOTES = (
+    "This is one look. It cannot show that another round would say the same: give three rounds or "
+    "more in which every client takes part.",
+    "With so few clients, what is peculiar to one can look like a group, since it persists, too. "
+    "Let clients train on one half of their samples in odd rounds, and on the other in even ones: "
+    "then only what belongs to their distributions agrees.",
+    "Only distances are known, which do not tell what persists in a client from noise: with noisy "
+    "updates, clients seem more alike than they are. Give updates if you can.",
+    "Groups that updates do not show, such as backdoors, would not be found.",
+)
 TABLE = PROJECT / "data" / "groups.csv"
 
 
@@ -88,7 +98,7 @@ class Answer:
         return self.question == PERSIST
 
 
-def groups(known: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answer:
+def groups(evidence: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answer:
     """Say whether clients have groups, differ by degrees or are alike.
 
     With three rounds or more, the answer is *groups* if both halves agree in the last two looks.
@@ -97,14 +107,14 @@ def groups(known: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answe
 
     Parameters
     ----------
-    known : Evidence
-        What is known of the clients, see `evidence` and `read`.
+    evidence : Evidence
+        What is known of the clients, see `as_evidence` and `read`.
     clusterer, options : str, object
         What finds clusters, as in `clustering.make`. The limits and the hit rate are of HDBSCAN.
     """
     method = clustering.make(clusterer, **options)
-    looks = list(known.looks(method)) if known.rounds >= REPLICABLE else []
-    whole, several = known.whole(), len(looks) > 1
+    looks = list(evidence.looks(method)) if evidence.rounds >= REPLICABLE else []
+    whole, several = evidence.whole(), len(looks) > 1
     if several:
         last, needed = looks[-1][1], since(looks)
         grouped = needed is not None
@@ -118,13 +128,13 @@ def groups(known: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answe
         PERSIST if several else "differences in one look",
         int(labels.max()) + 1,
         labels.tolist(),
-        known.rounds,
+        evidence.rounds,
         needed,
         stability(whole, last.labels, method),
         last.shared,
         last.scatter,
         between(whole, labels),
-        notes(known, several, grouped),
+        notes(evidence, several, grouped),
         whole,
     )
 
@@ -151,8 +161,8 @@ def stability(divergence: NDArray[np.float64], labels: Labels, clusterer: Cluste
     agreed = []
     for client in np.unique(np.linspace(0, m - 1, min(m, LEFT_OUT)).astype(int)).tolist():
         rest = np.delete(np.arange(m), client)
-        found = clusterer.fit_predict(divergence[np.ix_(rest, rest)])
-        agreed.append(agreement(labels[rest], found))
+        others = clusterer.fit_predict(divergence[np.ix_(rest, rest)])
+        agreed.append(agreement(labels[rest], others))
     return float(np.mean(agreed))
 
 
@@ -166,28 +176,11 @@ def between(divergence: NDArray[np.float64], labels: Labels) -> list[int]:
     return np.flatnonzero(widths < BETWEEN * np.median(widths)).tolist()
 
 
-def notes(known: Evidence, several: bool, grouped: bool) -> list[str]:
+def notes(evidence: Evidence, several: bool, grouped: bool) -> list[str]:
     """Return what one must know to use the answer."""
-    m, told = known.values.shape[1], []
-    if not several:
-        told.append(
-            f"This is one look. It cannot show that another round would say the same: give "
-            f"{REPLICABLE} rounds or more in which every client takes part."
-        )
-    elif m <= FEW:
-        told.append(
-            f"With {m} clients, peculiarities of single clients can look like groups, since they "
-            "persist, too. Let clients train on one half of their samples in odd rounds and on the "
-            "other half in even rounds: only what belongs to their distributions agrees then."
-        )
-    if known.distances:
-        told.append(
-            "Only distances are known, which do not tell what persists in a client from noise: "
-            "with noisy updates, clients seem more alike than they are. Give updates if you can."
-        )
-    if not grouped:
-        told.append("Groups that updates do not show, such as backdoors, would not be found.")
-    return told
+    few = several and len(evidence.names) <= FEW
+    applies = (not several, few, evidence.distances, not grouped)
+    return [note for note, holds in zip(NOTES, applies, strict=True) if holds]
 
 
 def hit_rate(answer: str, column: str) -> tuple[int, int, int] | None:

@@ -83,9 +83,9 @@ class Evidence:
         sums = np.zeros((2, *self.values.shape[1:]))
         # A client is there as a whole, and pairs of clients are counted one by one
         counts = np.zeros((2, *self.present.shape[1:]), dtype=int)
-        for number, (values, there) in enumerate(zip(self.aligned, self.present, strict=True), 1):
+        for number, (values, present) in enumerate(zip(self.aligned, self.present, strict=True), 1):
             second = counts[0] > counts[1]
-            for half, chosen in enumerate((there & ~second, there & second)):
+            for half, chosen in enumerate((present & ~second, present & second)):
                 sums[half] += np.where(chosen, values, 0)
                 counts[half] += chosen
             if not (counts > 0).all():
@@ -94,8 +94,8 @@ class Evidence:
                 first, second = sums / counts
                 yield number, compare_matrices(first, second, clusterer)
             else:
-                one, other = torch.from_numpy(sums)
-                yield number, compare(one, other, clusterer)
+                odd, even = torch.from_numpy(sums)
+                yield number, compare(odd, even, clusterer)
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -125,7 +125,7 @@ class Evidence:
         return total / pairs
 
 
-def evidence(values: Any, names: tuple[str, ...] = ()) -> Evidence:
+def as_evidence(values: Any, names: tuple[str, ...] = ()) -> Evidence:
     """Recognise an array of updates or of distances, of one round or of several (`Evidence`).
 
     A square matrix is one of distances if it is symmetric, not negative, and zero on its diagonal.
@@ -183,11 +183,6 @@ def read(path: str | Path) -> Evidence:
     raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record")
 
 
-def of_npy(path: Path) -> Evidence:
-    """Read the array of a file ``.npy``."""
-    return evidence(np.load(path, allow_pickle=False))
-
-
 def of_npz(path: Path) -> Evidence:
     """Read a file ``.npz``, such as that of a watched Flower strategy (`cflkit.flower`)."""
     with np.load(path, allow_pickle=False) as arrays:
@@ -205,12 +200,12 @@ def of_safetensors(path: Path) -> Evidence:
 
 def of_arrays(arrays: Mapping[str, Any]) -> Evidence:
     """Choose among named arrays."""
-    known = [name for name in ("updates", "divergence") if name in arrays]
-    known = known or [name for name in arrays if len(list(arrays)) == 1]
-    if not known:
+    usable = [name for name in ("updates", "divergence") if name in arrays]
+    usable = usable or [name for name in arrays if len(list(arrays)) == 1]
+    if not usable:
         raise EvidenceError(f"of {', '.join(arrays)}, none is named 'updates' or 'divergence'")
     names = np.asarray(arrays["clients"]).astype(str) if "clients" in arrays else np.empty(0)
-    return evidence(arrays[known[0]], tuple(names.tolist()) if names.ndim == 1 else ())
+    return as_evidence(arrays[usable[0]], tuple(names.tolist()) if names.ndim == 1 else ())
 
 
 def of_csv(path: Path) -> Evidence:
@@ -223,7 +218,7 @@ def of_csv(path: Path) -> Evidence:
     headed = int(indexed or numbers.iloc[0, 1:].isna().all())
     named = int(indexed or numbers.iloc[headed:, 0].isna().all())
     names = tuple(table.iloc[headed:, 0]) if named else ()
-    return evidence(numbers.iloc[headed:, named:].to_numpy(), names)
+    return as_evidence(numbers.iloc[headed:, named:].to_numpy(), names)
 
 
 def of_record(place: Path) -> Evidence:
@@ -234,11 +229,16 @@ def of_record(place: Path) -> Evidence:
     for rows in record.by_method.values():
         kept = rows["distances"].dropna() if "distances" in rows else []
         flat = [np.array(text.split("|"), dtype=np.float64) for text in kept]
-        if flat and all(own.size == (side := round(own.size**0.5)) ** 2 for own in flat):
-            matrices = np.stack([own.reshape(side, side) for own in flat])
+        if flat and all(row.size == (side := round(row.size**0.5)) ** 2 for row in flat):
+            matrices = np.stack([row.reshape(side, side) for row in flat])
             if are_distances(matrices):
-                return evidence(matrices)
+                return as_evidence(matrices)
     raise EvidenceError(f"the record {record.id} has no distances of clients")
+
+
+def of_npy(path: Path) -> Evidence:
+    """Read the array of a file ``.npy``."""
+    return as_evidence(np.load(path, allow_pickle=False))
 
 
 READERS = {".npy": of_npy, ".npz": of_npz, ".csv": of_csv, ".safetensors": of_safetensors}

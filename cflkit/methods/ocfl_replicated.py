@@ -33,7 +33,7 @@ class ReplicatedOCFL(Method):
     split : {"rounds", "samples"}
         What the halves are of. Rounds alone tell which differences *persist*, and these can be
         peculiar to a client's samples. With samples, a client trains on one half of its samples in
-        odd rounds, and on the other in even rounds, until the clusters are found. Then only what
+        odd rounds, and on the other in even rounds, until the clusters are compared. Then only what
         belongs to its distribution agrees. This costs half of the data in these rounds, and needs
         about 80 images per client.
     clusterer : str
@@ -92,11 +92,11 @@ class ReplicatedOCFL(Method):
     def compare_halves(self) -> None:
         """Divide the clients if both halves agree, and agreed on the same clusters before."""
         clusterer = clustering.make(self.clusterer, **self.options)
-        found = halves.compare(self.sums[0], self.sums[1], clusterer)
-        self.scalars = {"agreement": found.agreement, "shared": found.shared}
-        self.scalars["temperature"] = temperature(found.divergence)
+        compared = halves.compare(self.sums[0], self.sums[1], clusterer)
+        self.scalars = {"agreement": compared.agreement, "shared": compared.shared}
+        self.scalars["temperature"] = temperature(compared.divergence)
         before = None if self.agreed is None else self.agreed.numpy()
-        if halves.replicated(found, before):
-            self.divide(found.labels)
+        if halves.replicated(compared, before):
+            self.divide(compared.labels)
             self.sums = self.sums[:, :0]  # they are needed no more
-        self.agreed = torch.from_numpy(found.labels) if found.agree else None
+        self.agreed = torch.from_numpy(compared.labels) if compared.agree else None

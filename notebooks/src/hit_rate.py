@@ -2,7 +2,9 @@
 
 A row of the first is a draw of a situation, with what the tool says of all rounds, of the first
 alone, and of the distances in all rounds. The second has `ocfl-replicated` beside OCFL, OCFL that
-clusters in round 1, and the oracle. Rows that are there are not run again.
+clusters in round 1, and the oracle. The third, ``data/groups_noise.csv``, has the rounds until it
+splits. Each is counted by its name (``hit_rate.py groups``), and ``hit_rate.py page`` writes the
+tables and figures of ``notebooks/are_there_groups.md``. Rows that are there are not run again.
 
 The rule, the situations and the seeds were committed before the count. The rule was developed on
 the seeds 300 to 304, which are not counted. What is right of a situation is known from how it was
@@ -18,15 +20,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 
-from cflkit import datasets, methods, partition, simulation
+from cflkit import clustering, datasets, methods, partition, plots, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.federation.privacy import Privacy
-from cflkit.groups import ALIKE, DEGREES, GROUPS, Evidence, groups
-from cflkit.halves import agreement
+from cflkit.groups import ALIKE, DEGREES, GROUPS, Evidence, as_evidence, groups, page
+from cflkit.halves import agreement, compare, replicated
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 
@@ -189,16 +193,85 @@ def raced(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
         }
 
 
-TABLES: dict[str, tuple[Callable[[Situation, int], Iterator[dict[str, Any]]], range, str]] = {
-    "groups": (asked, SEEDS, "truth,answer,k,ari,rounds needed,shared,scatter,one look,distances"),
-    "groups_methods": (raced, SEEDS_OF_METHODS, "truth,method,clusters,round,ari,accuracy"),
+def waited(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield how many rounds it takes until the halves agree twice running, and the bound."""
+    clear = replace(situation, noise=0.0).federation(seed)
+    bounds = sufficient(next(watched(clear, 1)), clear.clusters, situation.noise)
+    clusterer, before = clustering.make("hdbscan"), None
+    sums = torch.zeros(2, clear.clients, clear.parameters)
+    fired = ""
+    for t, updates in enumerate(watched(situation.federation(seed), situation.rounds)):
+        sums[t % 2] += updates
+        if t:
+            found = compare(sums[0], sums[1], clusterer)
+            if replicated(found, before):
+                fired = t + 1
+                break
+            before = found.labels if found.agree else None
+    names = ("noise", "rounds", "all pairs", "equal pairs")
+    values = (situation.noise, fired, *(f"{bound:.1f}" for bound in bounds))
+    yield dict(zip(names, values, strict=True))
+
+
+def sufficient(updates: torch.Tensor, truth: Any, noise: float) -> tuple[float, float]:
+    """Compute after how many rounds the distances in both halves order alike.
+
+    Sums of n noisy updates u + σξ of two clients have a product of n²⟨uᵢ, uⱼ⟩ and noise of the
+    variance 2n³σ²‖u‖² + n²σ⁴P. Let δ be the gap between the products within groups and between
+    them. If the noise of each pair stays below n²δ/2, all distances within groups are smaller than
+    those between. By Gaussian tails and the union bound over the m(m − 1) pairs of two halves, this
+    has a probability of 1/2 or more once n²δ/2 is q standard deviations, with q² = 2 ln(2m(m − 1)).
+    Two halves take 2n rounds, and the second look one more.
+
+    Returns
+    -------
+    tuple of float
+        The rounds for these clients, whose δ is that of the worst pairs, and for ideal groups,
+        whose pairs all have the mean product within groups or between them.
+    """
+    shorter = updates * (1 / updates.norm(dim=1, keepdim=True)).clamp(max=1)  # as clients clip
+    products = (shorter @ shorter.T).numpy()
+    m, parameters = updates.shape
+    same = np.equal.outer(truth.numpy(), truth.numpy())
+    apart = ~np.eye(m, dtype=bool)
+    inside, between = products[same & apart], products[~same]
+    square = 2 * np.log(2 * m * (m - 1))
+
+    def rounds(gap: float) -> float:  # n²δ²/4 = q² (2nσ²‖u‖² + σ⁴P), of which n is the larger root
+        a, b = gap**2 / 4, -2 * square * noise**2 * products.diagonal().max()
+        c = -square * noise**4 * parameters
+        return float((-b + np.sqrt(b**2 - 4 * a * c)) / a + 1) if gap > 0 else np.inf
+
+    return rounds(inside.min() - between.max()), rounds(inside.mean() - between.mean())
+
+
+NOISES = (0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.12)
+NOISY = {
+    f"four angles, noise {noise:g}": Situation(GROUPS, lambda s: four(20, 40, s), 40, noise=noise)
+    for noise in NOISES
+}
+Rows = Callable[[Situation, int], Iterator[dict[str, Any]]]
+TABLES: dict[str, tuple[Rows, dict[str, Situation], range, str]] = {
+    "groups": (
+        asked,
+        SITUATIONS,
+        SEEDS,
+        "truth,answer,k,ari,rounds needed,shared,scatter,one look,distances",
+    ),
+    "groups_methods": (
+        raced,
+        SITUATIONS,
+        SEEDS_OF_METHODS,
+        "truth,method,clusters,round,ari,accuracy",
+    ),
+    "groups_noise": (waited, NOISY, SEEDS_OF_METHODS, "noise,rounds,all pairs,equal pairs"),
 }
 
 
 def main(name: str) -> None:
     """Add what a table lacks, one seed and situation after the other."""
     torch.set_num_threads(1)
-    rows_of, seeds, columns = TABLES[name]
+    rows_of, situations, seeds, columns = TABLES[name]
     path = PROJECT / "data" / f"{name}.csv"
     names = ["situation", "seed", *columns.split(",")]
     if not path.exists():
@@ -206,11 +279,125 @@ def main(name: str) -> None:
     with path.open("r+", 1, encoding="utf-8", newline="") as file:  # written line by line
         there = {(row["situation"], row["seed"]) for row in csv.DictReader(file)}
         writer = csv.DictWriter(file, names, lineterminator="\n")
-        for seed, (place, situation) in ((s, x) for s in seeds for x in SITUATIONS.items()):
+        for seed, (place, situation) in ((s, x) for s in seeds for x in situations.items()):
             if (place, str(seed)) not in there:
                 key = {"situation": place, "seed": seed}
                 writer.writerows(key | row for row in rows_of(situation, seed))
 
 
+# --- The page -------------------------------------------------------------------------------------
+
+
+def read(name: str) -> pd.DataFrame:
+    """Read a table, with texts as they are."""
+    return pd.read_csv(PROJECT / "data" / f"{name}.csv", keep_default_na=False)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Format a table, whose first row is its head."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def of_answers() -> str:
+    """Return the table of right answers by situation, and the hit rate of each answer."""
+    found = read("groups")
+    columns = {"answer": "rounds", "distances": "distances", "one look": "one round"}
+    rows = [["right", "situation", *columns.values(), "other answers of rounds"]]
+    for (truth, place), own in found.groupby(["truth", "situation"], sort=False):
+        right = [f"{(own[c] == truth).sum()} of {len(own)}" for c in columns]
+        others = own["answer"][own["answer"] != truth].value_counts()
+        told = ", ".join(f"{answer} {count}" for answer, count in others.items())
+        rows.append([truth, place, *right, told])
+    for answer in (GROUPS, DEGREES, ALIKE):
+        given = {c: found[found[c] == answer] for c in columns}
+        right = [f"{(own['truth'] == answer).sum()} of {len(own)}" for own in given.values()]
+        rows.append([f"**said: {answer}**", "all", *right, ""])
+    return markdown(rows)
+
+
+def of_failures() -> str:
+    """Return sentences about where the rule was wrong."""
+    found = read("groups")
+    grouped = found[(found["answer"] == GROUPS) & (found["truth"] == GROUPS)]
+    exact = (grouped["ari"].astype(float) == 1).sum()
+    false = found[(found["answer"] == GROUPS) & (found["truth"] != GROUPS)]
+    without = (found["truth"] != GROUPS).sum()
+    one = found[(found["one look"] == GROUPS) & (found["truth"] != GROUPS)]
+    return (
+        f"With rounds, groups were said to be there in {len(false)} of {without} draws without "
+        f"groups, and after one round in {len(one)}. Where there are groups and they were found, "
+        f"the members were exactly right in {exact} of {len(grouped)} draws."
+    )
+
+
+def of_methods() -> str:
+    """Return the table of methods by situation: accuracy, and draws with exactly the groups."""
+    found = read("groups_methods")
+    names = ["FedAvg", "round 1", "OCFL", "OCFL-replicated", "oracle"]
+    rows = [["situation", *names, "draws"]]
+    for place, own in found.groupby("situation", sort=False):
+        cells = []
+        for name in names:
+            mine = own[own["method"] == name]
+            accuracy = f"{100 * mine['accuracy'].mean():.1f}"
+            if (own["truth"] == GROUPS).all():
+                told = f"{(mine['ari'].astype(str).isin(['1.0', '1.00'])).sum()}"
+            else:
+                told = f"{(mine['clusters'] == 1).sum()}"
+            cells.append(accuracy if name in ("FedAvg", "oracle") else f"{accuracy} ({told})")
+        rows.append([place, *cells, str(own["seed"].nunique())])
+    return markdown(rows)
+
+
+def of_noise() -> str:
+    """Return the table of rounds over the noise."""
+    rows = [["σ", "rounds in each draw", "sufficient (mean)", "mean gap"]]
+    for noise, own in read("groups_noise").groupby("noise"):
+        waits = ", ".join(str(r) or "not in 40" for r in own["rounds"])
+        bounds = [f"{own[c].mean():.0f}" for c in ("all pairs", "equal pairs")]
+        rows.append([f"{noise:g}", waits, *bounds])
+    return markdown(rows)
+
+
+def draw() -> None:
+    """Draw the figures of the page."""
+    plots.style()
+    home = SITUATIONS["four angles, one step"].federation(303)
+    known = as_evidence(torch.stack([*watched(home, 40)]).numpy())
+    shown = page.picture(known, groups(known))
+    found = read("groups_noise")
+    figure, ax = plt.subplots(figsize=(6, 3.6))
+    split = found[found["rounds"] != ""]
+    ax.plot(split["noise"], split["rounds"].astype(float), "o", label="measured, one point a draw")
+    for column, style in (("all pairs", "--"), ("equal pairs", "-")):
+        label = {"all pairs": "sufficient: worst pairs", "equal pairs": "with the mean gap"}[column]
+        ax.plot(found.groupby("noise")[column].mean(), style, color="black", label=label)
+    ax.set(xlabel="σ, standard deviation of the noise (clip 1)", ylabel="rounds until it splits")
+    ax.set(yscale="log")
+    ax.legend()
+    for name, own in (("groups_answer", shown), ("groups_noise", figure)):
+        (PROJECT / "figures" / f"{name}.png").write_bytes(plots.png_of(own))
+
+
+def write_page() -> None:
+    """Write the tables into the page, and its figures."""
+    path = PROJECT / "notebooks" / "are_there_groups.md"
+    path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    draw()
+
+
+def filled(text: str) -> str:
+    """Return the page's text with the tables of the committed counts."""
+    parts = {"answers": of_answers, "failures": of_failures}
+    parts |= {"methods": of_methods, "noise": of_noise}
+    for name, table in parts.items():
+        before, _, rest = text.partition(f"<!-- {name} -->\n")
+        text = (
+            f"{before}<!-- {name} -->\n{table()}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+        )
+    return text
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    write_page() if sys.argv[1:] == ["page"] else main(sys.argv[1])
