@@ -415,7 +415,7 @@ for past in ordered:
         print(f"  {low:.3f} < ε ≤ {high:.3f}; clusters of pairs that 0.1 joins:", *truth[pairs])
 
 # %% [markdown]
-# **This is a finding.** With ε = 0.1, our assumption, none of these runs with more than one true cluster would be clustered right. Every upper end is
+# If ε is 0.1 on MNIST, which is our assumption, none of these runs with more than one true cluster would be clustered right. Every upper end is
 # below 0.1, so at least one pair of clients from different clusters would agree.
 #
 # With the paper's ten local epochs and all images, the upper ends are above 0.09, in the paper's network (8 clients) and in the small one (12): see the rows of `mnist four`. Epochs and images cannot be told apart here.
@@ -458,7 +458,7 @@ for past, kind in kinds:
     print(f"pairs of two clusters that do: {(agree & ~same).sum() // 2}, between {sorted(wrong)}\n")
 
 # %% [markdown]
-# **This is a finding, too.** In the three tables of `four`, every ε above 0.02, up to 0.078, gives the four true clusters. ε = 0.1 gives 30 clusters or more, and an ARI of at most 0.15. No pair of clients from
+# In the three tables of `four`, every ε above 0.02, up to 0.078, gives the four true clusters. ε = 0.1 gives 30 clusters or more, and an ARI of at most 0.15. No pair of clients from
 # the *same* cluster is missed at 0.1. But 29 to 45 pairs agree that should not. All of them are from the clusters 0 and 2, or 1 and 3, whose images are rotated by 180° relative to each other. Each such pair gives its two clients one neighbour more. Clients with different
 # neighbours are different clusters, so a few wrong pairs break the clusters into pieces. By connected components, the same pairs join the four clusters into two.
 #
@@ -805,7 +805,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind (`received`). Its penalty is the norm and not its square
 #     (`squared = False`). Both belong to *FeSEM as published* in runs with `published_distances = True`. The committed runs are older: theirs has only the zero matrix at the start.
 # 16. **Texts and official code.** For two methods, the code of the comparison and that of their own authors agree, and the authors' *paper* says something else. Sattler's Algorithm 1 halves a cluster exactly, by single linkage (`linkage = "single"`); both codes have complete
-#     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No run of this paper has these options ([93](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) has Sattler's). Of PACFL and FedClust, we ran no authors' code (that of [nine methods](../tests/golden/README.md) equals ours). Tests compare ours with cases worked out by hand and with libraries.
+#     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No run of this paper has these options ([93](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) has Sattler's). Of PACFL and FedClust, we ran no authors' code. (Of [five other methods](../tests/golden/README.md) we ran it, of FLUX its clustering alone, and of four the code of this comparison; all equal ours.) Tests compare ours with cases worked out by hand and with libraries.
 # 17. **The number of clusters.** On `min` and `base`, eight methods have the true number here, and another one in the paper (appendix E.9; see "Thirteen baselines"). So their numbers there are of other runs than ours.
 
 # %% [markdown]
