@@ -323,6 +323,7 @@ def test_settings_are_in_the_address_and_a_long_split_can_be_stopped():
         assert await tab.evaluate("run.hand.accuracies[11] === run.score.ends[0]")
         fired = "run.rounds.find((round) => round.fired).round"
         assert await tab.evaluate(f"run.score.ends[{fired} - 1] === run.rounds[11].groups")
+        assert await tab.evaluate(OVERLAPS) == []
         told = await tab.evaluate("element('state').textContent")
         assert re.search(r"you (\d+) .*, OCFL \d+ .*, best \d+ .*round 1 gives \1:", told)
 

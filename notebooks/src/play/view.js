@@ -536,10 +536,14 @@ element("groups").ondrop = (/** @type {any} */ event) => {
   if (to !== undefined && groups[from]?.classes.includes(label)) moveClass(label, from, Number(to));
 };
 
-// A link to a lesson leads to its page in the book. Where this page is a file, it names the lesson's file
-document.onclick = ({ target }) => {
-  const link = /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest("[data-page]"));
-  if (link) element("lesson-file").textContent = `notebooks/${link.dataset.page}.ipynb`;
+// A link to a lesson leads to its page in the book. Where this page is a file, it names the lesson's file. It is
+// not followed as a link, since the frame in which JupyterLab shows this page does not allow that
+document.onclick = (event) => {
+  const link = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("[data-page]"));
+  if (!link) return;
+  event.preventDefault();
+  element("lesson-file").textContent = `notebooks/${link.dataset.page}.ipynb`;
+  element("lessons").focus();
 };
 
 readAddress();
