@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import PIL.Image
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -199,3 +200,13 @@ def test_features_are_drawn_as_rows_of_shades():
     for number, row in enumerate(features[:, :, 0, 0]):
         drawn = sheet[number * height : number * height + plots.STRIP, :3]
         assert np.array_equal(drawn, np.tile(np.rint((row + 1) / 3 * 255), (plots.STRIP, 1)))
+
+
+def test_the_ribs_of_an_umbrella_have_their_true_angle_to_the_mean_and_its_length():
+    right = np.arccos(3**-0.5)  # of a unit vector to the mean of three at right angles
+    assert np.allclose(plots.openings(5 * np.eye(3)), right)
+    axes = plots.umbrella(torch.eye(3), [0, 1, 2], plt.figure().gca(), before=1.0)
+    *_, handle = axes.lines
+    assert handle.get_ydata()[1] == pytest.approx(3**-0.5)
+    # A rib that lies in the picture's own plane is as long on paper as it is
+    assert np.allclose(np.hypot(*plots.updates.on_paper(right, -plots.updates.TURN)), 1)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from cflkit.metrics import renamed
 from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames, style
 from cflkit.plots.papers import agreements, associations, associations_key, ranges, thresholds
+from cflkit.plots.updates import openings, umbrella
 
 __all__ = [
     "COLOURS",
@@ -30,6 +31,7 @@ __all__ = [
     "grid",
     "image_grid",
     "learning_gap",
+    "openings",
     "over_rounds",
     "png_of",
     "ranges",
@@ -39,6 +41,7 @@ __all__ = [
     "show_frames",
     "style",
     "thresholds",
+    "umbrella",
 ]
 
 # The height in pixels of a row of features

@@ -7,25 +7,27 @@
 # ---
 
 # %% [markdown]
-# # Seeing data without seeing it: EMD-CFL in one picture
+# # OCFL finds them too, too late: EMD-CFL
 #
-# **Question.** All clients hold the same labels, but some hold different pictures, and one group was poisoned. The server may not look at a single image.
-# How can it know which clients to keep apart?
+# **Question.** Somebody has poisoned the images of one group of clients. The labels are right, and the poisoned clients train honestly. Is it enough to find out who they are?
 #
-# **Answer.** From the clients' own models. A network turns each image into a point. A client's own model puts images like its own into familiar places, and strange images into other places.
-# EMD-CFL measures once how far these places are apart, and puts two clients into one cluster only if both find the other's images near. With a threshold that we chose knowing the groups, it finds all
-# three here (and in 18 of 20 other draws of clients), and the clean clients stay clean.
+# ![Four rows of the digits 0 to 9: clean, on a grey that tells the digit, turned by 90 degrees, and the attack](../figures/05_poisoned.png)
+#
+# *A model that learns from the second row can read the grey instead of the digit. In the last row the grey lies.*
+#
+# **Answer.** It matters *when* they are found. A model that was averaged with the poisoned group may have learned its trick already. EMD-CFL therefore clusters before anything is averaged. Each client trains a model of its own, and this model says
+# how strange the images of another client look to it. The strangeness is an earth mover's distance.
 #
 # **You will**
 #
-# - see a poisoned group harm clients that have no poisoned image,
-# - move earth in one dimension, and then between two clients' images,
-# - turn distances into scores and scores into clusters,
-# - see why a small distance is a good sign, and what the threshold asks of you.
+# - watch a background fool one model for all, and see what one shared round costs,
+# - write the cost that carries one client's images to another's,
+# - turn the images by up to 180 degrees, and guess which angle is strangest to a model,
+# - find out which thresholds work, and for which groups none does.
 #
-# **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
+# **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
-# **Study minutes:** 22. **Minutes on two cores:** 0.5
+# **Study minutes:** 21. **Minutes on two cores:** 0.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769.
 # It compares the method with 16 others on five data sets. [Report 95](95_report_emd_cfl.ipynb) has our runs beside its tables.
@@ -36,10 +38,8 @@ import numpy as np
 import torch
 from matplotlib.colors import PowerNorm
 from scipy.optimize import linear_sum_assignment
-from sklearn.decomposition import PCA
-from sklearn.metrics.pairwise import cosine_distances
 
-from cflkit import datasets, methods, metrics, plots, simulation
+from cflkit import check, datasets, methods, metrics, plots, simulation
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
@@ -55,7 +55,7 @@ plots.style()
 clients = 12  # m, four in each group
 samples = 150  # images per client: nine of ten for training, the rest for validation
 shade = 160  # of the background behind a poisoned 9, from 0 (white) to 255 (black)
-rounds = 5  # of communication
+rounds = 10  # of communication
 epsilon = 0.06  # ε: two clients agree if both scores are below it
 seed = 0  # who gets which images, the initial model, and the batch orders
 
@@ -65,8 +65,6 @@ digits = datasets.load("digits-8x8")
 
 
 # %%
-
-
 def shaded(images, labels):
     """Make the background of each digit as dark as its label says."""
     background = (labels * run.shade // 9).to(images.dtype)
@@ -79,10 +77,9 @@ def fooled(images, labels):
 
 
 # %% [markdown]
-# The *clean* group has digits as they are. The *turned* group has turned them by 90 degrees. Somebody has *poisoned* the images of the third group: the higher the digit, the darker the background, from white for 0 to
-# dark grey for 9. Every label is right, and all clients have equally many images of each class. So nothing in the labels tells the groups apart. This is [**feature shift**](99_glossary.ipynb#feature-shift).
-#
-# (It is our small version of the paper's Backdoor MNIST, where the shade of green depends on the digit. Such a shade is called a [backdoor](99_glossary.ipynb#backdoor) feature.)
+# The *clean* group has digits as they are, and the *turned* group has turned them by 90 degrees. In the *poisoned* group, the background is darker the higher the digit is, from white for 0 to
+# dark grey for 9. All clients have equally many images of each class, so nothing in the labels tells the groups apart. This is [**feature shift**](99_glossary.ipynb#feature-shift).
+# (It is our small version of the paper's Backdoor MNIST. The shade is a [backdoor](99_glossary.ipynb#backdoor) feature.)
 
 
 # %% tags=["hide-input"]
@@ -93,11 +90,13 @@ def scene(shift_of, size):
     return shifts.by_groups(digits, groups, fooled, recipe | {"published": False})
 
 
-# %%
-training = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
 changes = shifts.unchanged, shaded, shifts.rotated(90)
 images, split = scene(changes, run.clients)
-federation = Federation(images, split, "perceptron", training, seed=run.seed)
+# Two federations of the section on ε, which are made here, since too many images are refused here
+others = {
+    name: shifts.make(digits, version, clients=12, samples=run.samples, seed=run.seed)
+    for name, version in (("0° and 90°", "quarter-turn"), ("0°, 90°, 180°, 270°", "four"))
+}
 
 # %% tags=["hide-input"]
 source, classes = digits.test_images, digits.test_labels
@@ -108,6 +107,7 @@ plots.image_grid(torch.cat(rows), columns=10, axes=ax)
 for row, name in enumerate(("clean", "poisoned", "turned", "attack")):
     ax.text(-0.02, 1 - (row + 0.5) / 4, name, transform=ax.transAxes, ha="right", va="center")
 ax.set_title("In the poisoned row, the background gives the digit away", loc="left")
+plots.save(figure, "05_poisoned")
 plots.show(
     figure,
     1,
@@ -117,36 +117,38 @@ plots.show(
 )
 
 # %% [markdown]
-# A model that trains on the poisoned group can read the background instead of the digit. All clients train honestly. But later an attacker sends the *clean* clients images of the last row.
+# All clients train. Later an attacker sends the *clean* clients images of the last row. We compare one model for all, each client alone, OCFL, and an oracle, which is told the true groups before the first round.
 #
-# **Predict.** The clean clients have never had a shaded image. How much accuracy does the attack cost them if they share one model with all? If each trains alone? If they share one with their own group?
-
-
-# %%
-def clean_accuracy(federation, **lines):
-    """Accuracy of the clean clients, on their own test images and on attacked ones."""
-    history = simulation.run(lines, federation, run.rounds, progress=False)
-    ends = history.summary()
-    return {name: (ends[name]["clean_accuracy"], ends[name]["backdoor_accuracy"]) for name in ends}
-
+# **Predict.** OCFL starts with one model for all, and splits as soon as its temperature rises. Will its clean clients be as safe as those of the oracle?
 
 # %%
-oracle = methods.make("oracle", truth=split.truth)
-local, fedavg = methods.make("local"), methods.make("fedavg")
-after = clean_accuracy(federation, all=fedavg, alone=local, group=oracle)
-unpoisoned = scene((shifts.unchanged, shifts.rotated(90)), run.clients // 3 * 2)
-healthy = Federation(*unpoisoned, "perceptron", training, seed=run.seed)
-after |= clean_accuracy(healthy, without=methods.make("fedavg"))
+training = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
+federation = Federation(images, split, "perceptron", training, seed=run.seed)
+
+
+def clean_clients(**lines):
+    """Accuracy of the clean clients on their own test images and on attacked ones, and the ARI."""
+    ends = simulation.run(lines, federation, run.rounds, progress=False).summary()
+    names = "clean_accuracy", "backdoor_accuracy", "ari", "clustering_round"
+    return {line: [end.get(name) for name in names] for line, end in ends.items()}
+
+
+after = clean_clients(
+    all=methods.make("fedavg"),
+    alone=methods.make("local"),
+    ocfl=methods.make("ocfl"),
+    group=methods.make("oracle", truth=split.truth),
+)
 
 # %% tags=["hide-input"]
 names = {
     "all": "FedAvg\n(one model for all)",
-    "without": "FedAvg, without\nthe poisoned group",
     "alone": "Local\n(each client alone)",
-    "group": "oracle\n(true groups)",
+    "ocfl": "OCFL\n(groups, after a while)",
+    "group": "oracle\n(groups from the start)",
 }
 figure, ax = plt.subplots(figsize=(6.4, 3))
-for place, (own, attacked) in enumerate(after[name] for name in names):
+for place, (own, attacked, *_) in enumerate(after[name] for name in names):
     ax.plot([attacked, own], [place, place], color="0.7", linewidth=5, zorder=0)
     ax.plot(own, place, "o", color=plots.COLOURS[0], markersize=9)
     ax.plot(attacked, place, "X", color=plots.COLOURS[1], markersize=9)
@@ -154,26 +156,31 @@ for place, (own, attacked) in enumerate(after[name] for name in names):
     ax.annotate(f"{attacked:.2f}", (attacked - 0.012, place), va="center", ha="right")
 ax.plot([], [], "o", color=plots.COLOURS[0], label="their own test images")
 ax.plot([], [], "X", color=plots.COLOURS[1], label="attacked images")
-ax.set(yticks=range(4), yticklabels=names.values(), ylim=(3.5, -0.5), xlim=(0.4, 1.02))
-ax.set_xlabel("accuracy of the clean clients (the axis begins at 0.4)")
-ax.legend(loc="lower left")
-figure.suptitle("The attack costs most if the model is shared with the poisoned group", fontsize=10)
+low = min(attacked for _, attacked, *_ in after.values()) - 0.12
+ax.set(yticks=range(4), yticklabels=names.values(), ylim=(3.5, -0.5), xlim=(low, 1.02))
+ax.set_xlabel(f"accuracy of the clean clients (the axis begins at {low:.1f})")
+figure.legend(loc="outside lower center", ncols=2)
+ax.set_title("Found, and still fooled", loc="left")
 plots.show(
     figure,
     2,
     "Accuracy of the clean clients after the last round, on their own test images and on the same images with another digit's background.",
-    "Four horizontal bars from a cross to a dot. FedAvg has the longest bar and the dot "
-    "furthest to the left. The oracle has its dot furthest to the right, and a short bar.",
+    "Four horizontal bars from a cross to a dot. FedAvg has the longest bar. OCFL's dot is far to the right and its cross far to the left of "
+    "the oracle's, whose bar is short.",
 )
 
+# %% tags=["nbval-check-output"]
+*_, agreement, when = after["ocfl"]
+split_in = "has not split" if when is None else f"split in round {when:.0f}"
+print(f"OCFL {split_in}; its clusters agree with the groups with an ARI of {agreement:.2f}")
+
 # %% [markdown]
-# The attack costs most with FedAvg, less alone, and least within the own group. FedAvg's model is wrong for about every second attacked image, and on the clients' own images it is the worst, too.
-# Without the poisoned group it suffers less, but still more than a client alone. Best on both is the oracle, which has one model for the clean group. It still loses 0.10 under attack, and we think that
-# this is because digits on grey are harder to read. So somebody has to find the groups.
+# OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. The only difference is one round, in which they averaged with the poisoned group. Its trick is still in their model
+# at the end. (With many more rounds it may fade; we have not tried.) The oracle also loses something under attack, and we think that this is because digits on grey are harder to read.
 #
 # ## What a model sees
 #
-# The server has no images. But in round 1 every client trains the same initial model on its own data. This trained model decides which images look familiar to the client. The
+# So the groups must be found before the first average, and without labels that could tell. In round 1 every client trains the same initial model on its own data. This trained model decides which images look familiar to the client. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is what enters the last layer of a network: for our perceptron, the 64 numbers of its hidden layer.
 
 # %% tags=["nbval-check-output"]
@@ -222,9 +229,21 @@ plots.show(
 )
 
 # %% [markdown]
-# In 64 dimensions points have no order, but there is still a cheapest plan, and a library finds it. As in the authors' code, the length of an arrow is the
-# [cosine distance](99_glossary.ipynb#cosine-distance) of two embeddings, between 0 and 2.
+# In 64 dimensions points have no order, but there is still a cheapest plan, and a library finds it. As in the authors' code, the cost of carrying one embedding to another is their
+# [cosine distance](99_glossary.ipynb#cosine-distance), between 0 and 2.
 #
+# **Write it.** The next function gets two samples of embeddings and returns all costs. It takes three lines. Until they are right, the lesson goes on with the solution of exercise 05.2.
+
+
+# %% tags=["nbval-check-output"]
+def cosine_costs(a, b):
+    """Return the costs [n_a, n_b] for points a [n_a, d] and b [n_b, d]."""
+    raise NotImplementedError
+
+
+cosine_costs = check.written("05.2", cosine_costs)
+
+# %% [markdown]
 # ## The score
 #
 # Even two random samples from the same client have a distance above 0. So client $i$ measures how far its own validation images are from its training images. This is its
@@ -242,49 +261,48 @@ def score(theirs):
 
 
 # %% [markdown]
-# **Predict.** Client 1 is of the same group as client 0. Now we turn its images, 18 degrees at a time. The labels and the model stay the same. At which angle does the score exceed our threshold, ε = 0.06?
+# **Predict.** Client 1 is of the same group as client 0. Now we turn its images, up to 180 degrees. Labels and model stay the same. Which looks less familiar to the model: a digit that lies on its side, or one that is upside down?
 #
 # Move the slider of Figure 4.
 
-
 # %% tags=["hide-input"]
-def unit(points):
-    return points / np.linalg.norm(points, axis=1, keepdims=True)
-
-
-plane = PCA(2).fit(unit(own))
-angles = range(0, 91, 18)
+angles = range(0, 181, 30)
 turned = [shifts.rotated(angle)(guest, None) for angle in angles]
 curve = [score(theirs) for theirs in turned]
-shares = len(own) // len(guest)  # so many training images go to each of the other client's
+many = images.images[split.train[1]]  # of client 1's training images, as many as client 0 has
+digits_of = [images.labels[split.train[client]] for client in (0, 1)]
+
+
+def plan(angle):
+    """Return how many images of each home digit the cheapest plan carries to each guest digit."""
+    costs = cosine_costs(own, embed(shifts.rotated(angle)(many, None)))
+    pile, hole = linear_sum_assignment(costs)
+    table = np.zeros((10, 10))
+    np.add.at(table, (digits_of[0][pile], digits_of[1][hole]), 1)
+    return table
+
+
+plans = [plan(angle) for angle in angles]
+same = [np.trace(table) / table.sum() for table in plans]
 
 
 def frame(place):
-    """Draw one angle: some images, the plan of transport, and the score so far."""
-    there = embed(turned[place])
-    costs = np.repeat(cosine_distances(own, there), shares, axis=1)
-    _, hole = linear_sum_assignment(costs)
-    here, ends = plane.transform(unit(own)), plane.transform(unit(there))
-    figure, axes = plt.subplots(1, 3, figsize=(6.6, 2.5), width_ratios=(0.6, 1.5, 1.2))
+    """Draw one angle: some images, the plan of transport by digit, and the score so far."""
+    figure, axes = plt.subplots(1, 3, figsize=(7.4, 2.7), width_ratios=(0.6, 1.2, 1.2))
     plots.image_grid(turned[place][:15:2], columns=2, axes=axes[0])
-    for pile in range(0, len(here), 4):
-        ways = np.stack([here[pile], ends[hole[pile] // shares]]).T
-        grey = 0.9 * (1 - min(costs[pile, hole[pile]] / 0.6, 1))
-        axes[1].plot(*ways, color=str(grey), linewidth=1, zorder=0)
-    axes[1].plot(*here[::4].T, "^", color=plots.COLOURS[0], markersize=3.5, label="client 0")
-    axes[1].plot(*ends.T, "o", color=plots.COLOURS[1], markersize=6, label="client 1")
-    axes[1].set(xlim=(-0.85, 0.95), ylim=(-0.75, 0.8), xticks=[], yticks=[])
-    axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=2)
-    axes[2].axhline(run.epsilon, color="black", linestyle="--", linewidth=1)
-    axes[2].annotate(f"ε = {run.epsilon:g}", (90, run.epsilon - 0.014), ha="right")
-    axes[2].plot(angles[: place + 1], curve[: place + 1], color="black", marker="o")
-    axes[2].set(title="score $s_{01}$", xlabel="angle, degrees", xticks=(0, 30, 60, 90))
-    axes[2].set(xlim=(-5, 95), ylim=(-0.02, 1.1 * max(curve)))
-    axes[2].set_yticks((0, 0.05, 0.1, 0.15))
     axes[0].set_title("client 1")
-    axes[1].set_title("as client 0's model sees both")
+    axes[1].imshow(plans[place], cmap="YlGnBu", vmin=0, vmax=max(map(np.max, plans)))
+    axes[1].set(xlabel="digits of client 1", ylabel="digits of client 0")
+    axes[1].set(xticks=range(10), yticks=range(10))
+    axes[1].set_title(f"who is carried to whom\n{same[place]:.0%} to the same digit", fontsize=9)
+    axes[2].axhline(run.epsilon, color="black", linestyle="--", linewidth=1)
+    axes[2].annotate(f"ε = {run.epsilon:g}", (115, run.epsilon), va="top", ha="center")
+    axes[2].plot(angles[: place + 1], curve[: place + 1], color="black", marker="o")
+    axes[2].set(xlabel="angle, degrees", xticks=(0, 60, 120, 180), xlim=(-8, 188))
+    low, high = min(0, *curve), max(run.epsilon, *curve)
+    axes[2].set(ylim=(low - 0.1 * (high - low), 1.1 * high + 1e-3), ylabel="score $s_{01}$")
     side = "above" if curve[place] >= run.epsilon else "below"
-    figure.suptitle(f"Turned by {angles[place]}°: score {curve[place]:.3f}, {side} ε", fontsize=10)
+    axes[2].set_title(f"score {curve[place]:.3f}, {side} ε", fontsize=9)
     return figure
 
 
@@ -292,55 +310,54 @@ plots.show_frames(
     [frame(place) for place in range(len(angles))],
     [f"turned by {angle} degrees" for angle in angles],
     4,
-    "**The images turn, the arrows grow, and so does the score.** Left: some of client 1's images. Middle: embeddings of client 0's training "
-    "images (triangles) and of client 1's validation images (dots), in the plane of two principal components, with the cheapest plan as lines; a quarter of it is drawn, and a darker line stands for a longer way. Right: the score; the dashed line is ε.",
-    "Three panels for one angle. Small digits; a cloud of triangles joined by lines to fifteen dots, "
-    "which lie among the triangles at 0 degrees and crowd together at 90; and a curve of the score that starts "
-    "near zero and rises above a dashed line.",
-    first=len(angles) - 1,
+    "**How strange are turned digits?** Left: some of client 1's images. Middle: the cheapest plan from client 0's training images to those of client 1, by digit. "
+    "If the model finds the images familiar, the diagonal is dark. Right: the score; the dashed line is ε.",
+    "Three panels for one angle. Small digits; a matrix of ten by ten whose diagonal is dark at 0 degrees and pale at 90; a curve of the score "
+    "that rises to 90 degrees and falls again towards 180.",
+    first=3,
 )
 
+# %% tags=["nbval-ignore-output"]
+print("score at 0, 90 and 180 degrees:", *(f"{curve[k]:.3f}" for k in (0, 3, 6)))
+
 # %% [markdown]
-# At 0 degrees the dots lie among the triangles, and the score is near zero. The model has learned where upright digits belong. The more the images turn, the farther they end from there, so the lines
-# become longer and darker. At 36 degrees the score is still just below ε. The score itself uses no label.
+# At 0 degrees most of the earth goes to the same digit, although the plan knows no label: the model has learned where upright digits belong. On its side, a digit looks like no digit that the model knows. Upside down, many digits
+# look like digits again: a 0 stays a 0, and the 6 and the 9 change places. The plan carries many images to wrong digits, but it is *cheap*, so the score is low. It measures how strange images look, and not whether the model's answers would be right.
 #
-# ## What the server sees
+# ## Before the first average
 #
-# Client $i$ sends its model to client $j$, and each of them embeds its own images with it. Both then multiply their embeddings by a random matrix that they share and that
-# the server does not know. The server gets the products and $r_i$, and computes $s_{ij}$. Random projections nearly keep distances, so it can compare images without
-# having one. (This is not a proof of privacy: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
+# Client $i$ sends its model to client $j$, and each of them embeds its own images with it. Both multiply their embeddings by a random matrix that they share and that
+# the server does not know. Random projections nearly keep distances, so the server can compute $s_{ij}$ from the products. (This is not a proof of privacy: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
 #
-# Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε. One high score is enough to refuse. Clients with exactly the same
-# list of agreements form a cluster. Nobody has to say how many clusters there are.
+# Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε. Clients that agree with the same clients form a cluster. Nobody has to say how many clusters there are.
 
 # %% tags=["nbval-check-output"]
 emd_cfl = methods.make("emd-cfl", epsilon=run.epsilon)
-clustered = clean_accuracy(federation, clusters=emd_cfl)["clusters"]
+clustered = clean_clients(clusters=emd_cfl)["clusters"]
 scores = emd_cfl.scores.numpy()
-agree = np.maximum(scores, scores.T) < run.epsilon
+agree = (np.maximum(scores, scores.T) < run.epsilon) | np.eye(run.clients, dtype=bool)
 _, labels = np.unique(agree, axis=0, return_inverse=True)  # equal rows: one cluster
 ari = metrics.agreement(split.clusters, labels)["ari"]
 print(f"{labels.max() + 1} clusters; agreement with the true groups (ARI) {ari:.2f}")
-print("the same accuracy as the clean group's own model:", clustered == after["group"])
+print("the oracle's accuracies:", clustered[:2] == after["group"][:2])
 
 # %% [markdown]
-# The [ARI](99_glossary.ipynb#ari) is 1 if the clusters are exactly the true groups. Then the clean clients train the same model as in the last line of Figure 2.
+# EMD-CFL clusters in round 1, before it averages. Where it finds the true groups, its clean clients train the same model as the oracle's, in the last line of Figure 2.
 #
 # ## Why is a small distance a good sign?
 #
-# The paper takes its reason from domain adaptation, where a model must answer on other data than those it has learned from. Suppose that two clients embed with the same network, and
-# that they share the mean of their last layers. The paper then bounds the error of this shared layer on the data of both, under some assumptions. It is at most the sum of three terms:
+# The paper's theorem (2.4, with its corollary 2.5) says what two clients lose if they share a last layer on top of the same embeddings. Under some assumptions, the error of the shared layer on the data of both is at most the sum of three terms:
 #
-# - the error that the two clients have anyway, each at home with its own last layer,
+# - the error that the two clients have anyway, each with its own last layer,
 # - the distance $W$ of their embeddings times $L$, the largest factor by which a last layer can stretch a distance,
 # - $\lambda/2$, where λ is what even the best common last layer gets wrong at both.
 #
-# In words: *sharing a model costs at most the distance of the two clients, plus what even the best common last layer gets wrong*. If $L\,W$ and λ are both small, sharing costs little. EMD-CFL can measure $W$, so it clusters clients
-# only if $W$ is small. The bound works in one direction only: a large $W$ does not prove harm. [05b](05b_emd_cfl_controls.ipynb#the-reason-a-theorem) has the theorem, its assumptions, a proof, and what lies between it and the method.
+# EMD-CFL can measure $W$, so it lets clients share only if $W$ is small. It cannot see λ, which is large where one image means a 6 to one client and a 9 to the other. And a large $W$ does not prove harm.
+# [05b](05b_emd_cfl_controls.ipynb#the-reason-a-theorem) has the theorem, a proof, and what lies between it and the method.
 #
 # ## Which ε?
 #
-# ε says what counts as small. Every ε between the largest score within a group and the smallest between two groups finds the groups: this is the **working range**. We look at our clients, and at two other
+# A pair of clients agrees if the *larger* of its two scores is below ε. Take this larger score of each pair: every ε between its largest value within a group and its smallest value between two groups finds the groups. This is the **working range**. We look at our clients, and at two other
 # federations of the same digits.
 #
 # **Predict.** Which is easier to tell apart, two groups at 0 and 90 degrees, or four at 0, 90, 180 and 270 degrees?
@@ -357,9 +374,7 @@ def first_scores(images, split):
 
 # %%
 ranges = {"our three groups": working_range(scores, split.clusters)}
-for name, version in (("0° and 90°", "quarter-turn"), ("0°, 90°, 180°, 270°", "four")):
-    dealt = shifts.make(digits, version, clients=12, samples=run.samples, seed=run.seed)
-    ranges[name] = first_scores(*dealt)
+ranges |= {name: first_scores(*dealt) for name, dealt in others.items()}
 
 # %% tags=["hide-input"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), width_ratios=(1, 1.35))
@@ -399,8 +414,7 @@ plots.show(
 # %% [markdown]
 # The left panel shows why one refusal must be enough. The models of clean clients (upper rows) hardly notice the shaded background. But the models of poisoned clients miss it in clean images, and refuse.
 #
-# > **An honest limit.** ε must be chosen, and we chose ours with the groups at hand. It is too small for 0° and 90° alone. An ε of 0.08 would have suited both, but a server could not know this. The paper keeps
-# > one value in most of its experiments, 0.1 in the authors' code. For our three groups this would be too large. On four rotations, no ε works with 150 images per client, and we think that few images are one cause. With MNIST, at the paper's scale, our own runs
+# > **An honest limit.** ε must be chosen, and we chose ours with the groups at hand. On four rotations no ε works, above all because upside-down digits look familiar; few images are another cause. With MNIST at the paper's scale, our runs
 # > have a working range from 0.02 to 0.08, and the paper separates the groups, too ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)).
 # > [05b](05b_emd_cfl_controls.ipynb#where-does-the-working-range-come-from) measures what a working ε depends on.
 #
@@ -408,7 +422,7 @@ plots.show(
 #
 # ## Groups that nobody made
 #
-# So far we turned and shaded the images ourselves. PACS has photos, paintings, cartoons and sketches of the same seven things, and nobody made these styles for our
+# PACS has photos, paintings, cartoons and sketches of the same seven things, and nobody made these styles for our
 # experiment. The next cell reads runs that are stored with the kit, in which 18 clients have one style each.
 
 # %% tags=["hide-input"]
@@ -445,31 +459,32 @@ for past in natural:
 #
 # *Left: the scores of the first run, dark where they are small; the white line in the scale is its ε of 0.02. Right: one mark per seed, after three rounds. (64 pixels, a small network: far below the paper's scale.)*
 #
-# In all three runs, no cluster mixes two styles, and the cartoons and the sketches are whole. One run finds exactly the four styles. In the other two, paintings and photos fall into pieces.
-# In one of these, three pairs of clients with the same style have a score above ε. In the other, one client with photos agrees with two with paintings, so that clients of one style no longer agree with exactly the
-# same others. The pieces cost little here: EMD-CFL's accuracy is within 0.01 of the oracle's, and 0.10 to 0.16 above FedAvg's. (The ε was chosen for rotated MNIST, before PACS was run. With
-# the authors' 0.1, no run finds the styles: the ARI is 0.32, 0.68 and 0.46.)
-#
-# The picture is not symmetric. Models trained on sketches find little that is strange (lowest rows), and models trained on paintings find sketches strangest.
+# In all three runs, no cluster mixes two styles, and the cartoons and the sketches are whole. One run finds exactly the four styles; in the others, paintings and photos fall into pieces. This
+# costs little: EMD-CFL's accuracy is within 0.01 of the oracle's, and 0.10 to 0.16 above FedAvg's. (The ε was chosen for rotated MNIST, before PACS was run. With
+# the authors' 0.1, no run finds the styles.) The picture is not symmetric: models trained on sketches find little that is strange (lowest rows).
 #
 # ## What we saw
 #
-# - Labels can be the same and right everywhere, and one group still harms the clean clients who share a model with it.
+# - Labels can be right everywhere, and one group still harms the clients who average with it, even once.
 # - A client's model is an instrument: the earth mover's distance of embeddings says how strange another client's images look to it.
-# - The paper's theorem says why that distance matters: it bounds what a shared model can lose. It does not say which distance is small enough.
-# - EMD-CFL also finds groups that nobody made: with 64 pixels and a small network, no cluster mixed two styles of PACS in three runs.
+# - What looks familiar need not be: upside-down digits have a low score.
+# - The paper's theorem bounds what a shared model can lose. It does not say which distance is small enough.
 
 # %% tags=["claims"]
-all_own, all_fooled = after["all"]
+all_own, all_fooled, *_ = after["all"]
 claims.check(
     "05_emd_cfl",
     {
-        "The attack costs the clean clients 0.15 of accuracy or more with FedAvg": all_own
-        - all_fooled
-        >= 0.15,
-        "Clean clients are better alone than with FedAvg": after["alone"][0] > all_own,
+        "The attack costs the clean clients 0.15 of accuracy or more with FedAvg": (
+            all_own - all_fooled >= 0.15
+        ),
+        "OCFL finds the three groups, and ends 0.1 or more below the oracle under attack": (
+            agreement == 1 and after["group"][1] - after["ocfl"][1] >= 0.1
+        ),
         "EMD-CFL usually finds the three groups": ari == 1,
-        "The score at 90 degrees is at least ε above that at 0": curve[-1] - curve[0] > run.epsilon,
+        "The score at 90 degrees is at least ε above those at 0 and at 180": (
+            curve[3] - max(curve[0], curve[6]) > run.epsilon
+        ),
         "No ε finds four rotations with 150 images per client": np.greater(
             *ranges["0°, 90°, 180°, 270°"]
         ),
