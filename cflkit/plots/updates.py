@@ -68,7 +68,7 @@ def umbrella(
         x, y = on_paper(angles[client], around[client]) * (lengths[client] / unit)
         look = {"color": COLOURS[group % 8], "marker": MARKERS[group % 8]}
         axes.plot([0, x], [0, y], linewidth=1.2, markersize=4, markevery=[1], **look)
-    height = np.linalg.norm(mean) / unit
+    height = float(np.linalg.norm(mean) / unit)
     axes.plot([0, 0], [-0.3, height], color="black", linewidth=3, solid_capstyle="round")
     axes.set(xlim=(-1.2, 1.2), ylim=(-0.4, 1.15), xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_visible(False)
