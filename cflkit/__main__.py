@@ -52,6 +52,7 @@ def use_terminals() -> None:
         terminal = Terminal(stream.detach(), encoding, errors, line_buffering=lines)
         terminal.controls = controls
         setattr(sys, name, terminal)
+        setattr(sys, f"__{name}__", terminal)  # which is asked for the terminal's width
 
 
 def end(number: int, _: object) -> None:

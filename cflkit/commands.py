@@ -13,10 +13,10 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,19 +24,21 @@ from click.shell_completion import CompletionItem
 import cflkit
 from cflkit._bounds import hint
 from cflkit._files import check_regular
-from cflkit.reproduce import grid, notebooks, records
+from cflkit.reproduce import grid, lists, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parsed
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 # The exit status of a process that Ctrl-C has ended, as shells have it
 INTERRUPTED = 130
 # What a reader of an installation that cannot be written to may do
 ELSEWHERE = "; CFLKIT_RESULTS, CFLKIT_CACHE and --output name other places"
+# What a list of records says of their code
+STALE = {
+    "stale": "stale: what computes was other code when the record was made",
+    "unknown": "unknown: the record is older than the digests of what computes",
+}
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "federate")
 # The characters of an error after which it is cut off, since it may repeat what was given
@@ -111,7 +113,8 @@ def lesson(ctx: click.Context, option: click.Parameter, given: Path) -> Path:
                 return one
     near = hint(path.stem, known)
     if near or not path.suffix:
-        some = [stem for stem in known if path.stem in stem] or known
+        some = [stem for stem in known if path.stem in stem]
+        some = some or [stem.partition("_")[0] for stem in known]
         there = f"there are {', '.join(some)}" if some else "they come with a clone of the project"
         raise ParameterError(f"there is no notebook {str(given)!r}{near or f'; {there}'}")
     return path
@@ -141,13 +144,16 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for oth
 
 @click.group(
     cls=Commands,
-    no_args_is_help=False,
+    invoke_without_command=True,
     context_settings={"show_default": True},
     epilog=example("run 03"),
 )
 @click.version_option(cflkit.__version__, prog_name="cflkit", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Clustered federated learning, notebook first."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
 
 
 @cli.command(epilog=example("run 03b -p rounds 5"))
@@ -197,9 +203,7 @@ def walk_grid(
     if table is None:
         if action == "run" or where:
             raise ParameterError(f"name a table: {', '.join(grid.tables())}")
-        from cflkit.reproduce import lists
-
-        show(lists.grids() if as_json else lists.for_a_terminal(lists.grids()), as_json)
+        show(lists.grids(), as_json)
         return 0
     every = grid.jobs_of(table, where)
     if as_json:
@@ -223,32 +227,49 @@ def walk_grid(
     return int(action == "run" and not dry_run and done < len(every))
 
 
-def show(table: pd.DataFrame, as_json: bool) -> None:
-    """Print a table for readers, or as JSON."""
-    if as_json:
-        print(table.to_json(orient="records", indent=2))
-    else:
-        print(table.to_string(index=False, justify="left"))
+def show(rows: Sequence[lists.Row], as_json: bool, keys: int = 1) -> None:
+    """Print rows for readers, or as JSON."""
+    print(json.dumps(rows, indent=2) if as_json else lists.fitted(rows, keys))
 
 
 @cli.command("data", epilog=example("data digits-8x8"))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def show_data(names: tuple[str, ...]) -> None:
+@JSON
+def show_data(names: tuple[str, ...], as_json: bool) -> None:
     """List the data sets, or load some; download what is missing."""
     from cflkit import datasets
 
     if not names:
-        print("searched, in order:", ", ".join(map(str, datasets.roots())))
-        print("known:", ", ".join(datasets.names()))
-    for name in names:
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            images = datasets.load(name)
-        held = f"{len(images.images)} images in the pool, {len(images.test_images)} in the central"
-        named = f" ({', '.join(images.class_names)})" if images.class_names else ""
-        print(f"{name}: {held} test set, {images.shape}, {images.classes} classes{named}")
-        for warning in told:  # what was left out of one's own data
-            print(warning.message)
+        known = {"searched": [*map(str, datasets.roots())], "known": datasets.names()}
+        lines = (f"{what}: {', '.join(values)}" for what, values in known.items())
+        print(json.dumps(known, indent=2) if as_json else "\n".join(lines))
+        return
+    described = [describe(name) for name in names]
+    if as_json:
+        print(json.dumps(described, indent=2))
+    for facts in () if as_json else described:
+        held = f"{facts['pool']} images in the pool, {facts['central_test_set']} in the central"
+        titles = f" ({', '.join(facts['class_names'])})" if facts["class_names"] else ""
+        form = f"{facts['shape']}, {facts['classes']} classes{titles}"
+        print(f"{facts['name']}: {held} test set, {form}", *facts["left_out"], sep="\n")
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Load a data set, and return what it holds, and what was left out of one's own data."""
+    from cflkit import datasets
+
+    with warnings.catch_warnings(record=True) as left_out:
+        warnings.simplefilter("always")
+        images = datasets.load(name)
+    return {
+        "name": name,
+        "pool": len(images.images),
+        "central_test_set": len(images.test_images),
+        "shape": images.shape,
+        "classes": images.classes,
+        "class_names": images.class_names,
+        "left_out": [str(warning.message) for warning in left_out],
+    }
 
 
 @cli.command(epilog=example("federate -m fedavg -m ocfl --clients 8"))
@@ -312,7 +333,7 @@ def show_ledger(
     the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
     dash stands for one cluster in all rounds. Notebook 90 explains the answers.
     """
-    from cflkit.reproduce import ledger, lists, papers
+    from cflkit.reproduce import ledger, papers
 
     printed = ledger.published()
     of_paper = printed["paper"].eq(paper) | (paper is None)
@@ -331,11 +352,14 @@ def show_ledger(
     asked = book[of_paper & (book["table"].eq(table) | (table is None))]
     run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
     if as_json:
-        show(asked[run | everything], as_json)
+        print(asked[run | everything].to_json(orient="records", indent=2))
         return
     if everything or run.any():
-        print(lists.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
-    print(ledger.counts(asked).to_string(), end="\n\n")
+        cells = lists.formatted(asked[run | everything])
+        show(cells.to_dict("records"), False, keys=list(cells).index("published"))
+        print()
+    show(ledger.counts(asked).reset_index().to_dict("records"), False, keys=3)
+    print()
     print(f"ledger    {records.display_path(path.resolve())}")
 
 
@@ -347,10 +371,10 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
     """List records, show one, or put two side by side.
 
     The list has the paper and scale that a record counts for, its seed, its minutes, and the age of
-    its code in commits. Stale is a record whose code has changed since. Of two records, the
-    parameters in which they differ are shown beside their measures.
+    its code in commits. Stale is a record if the code that computes its numbers has changed since.
+    Of two records, the parameters in which they differ are shown beside their measures.
     """
-    from cflkit.reproduce import ledger, lists, papers
+    from cflkit.reproduce import ledger, papers
 
     if len(ids) > 2:
         raise ParameterError(f"one record is shown, or two side by side, not {len(ids)}")
@@ -376,12 +400,15 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
         told += hint(unknown[0], names)
         raise ParameterError(f"no record has a parameter {told}")
-    if not (found := [record for record in every if records.has(record, wanted)]):
-        raise ParameterError(f"no record has {wanted}")
-    table = lists.listing(found)
-    show(table, as_json)
-    if table["stale"].any() and not as_json:
-        print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
+    chosen = [record for record in every if records.has(record, wanted)]
+    if not chosen:
+        values = {n: {str(record.parameters.get(n)) for record in every} for n in wanted}
+        near = "".join(hint(str(value), values[name]) for name, value in wanted.items())
+        raise ParameterError(f"no record has {wanted}{near}")
+    rows = lists.listing(chosen)
+    show(rows, as_json)
+    for word in sorted({row["stale"] for row in rows} - {""}) if not as_json else ():
+        print(f"\n{STALE[word]}; `python -m cflkit replay ID` tells if numbers change")
 
 
 @cli.command("replay", epilog=example("replay 1a2e169e --rounds 1"))

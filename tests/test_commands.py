@@ -486,9 +486,11 @@ HEAVY = {"torch", "torchvision", "matplotlib", "captum", "sklearn", "hdbscan", "
 
 
 @pytest.mark.slow
-def test_help_records_and_ledger_do_not_wait_for_torch(tmp_path):
+def test_what_only_lists_does_not_wait_for_torch(tmp_path):
     commands = {
         "Usage: ": ["--help"],
+        "ocfl/table-1": ["grid", "list"],
+        "ocfl-mnist-over": ["grid", "list", "ocfl/table-1"],
         "ocfl-mnist-": ["records", "-w", "dataset", "mnist"],
         "tutorial-022": ["ledger", "--paper", "tutorial-022", "-o", str(tmp_path / "l.csv")],
     }
@@ -498,7 +500,12 @@ def test_help_records_and_ledger_do_not_wait_for_torch(tmp_path):
     with python("-c", code) as process:
         *told, rest = process.communicate()[0].split("\0")
     assert rest == ""
-    light = HEAVY | {"pandas", "numpy", "scipy", "nbformat"}, HEAVY, HEAVY
+    light = (
+        HEAVY | {"pandas", "numpy", "scipy", "nbformat"},
+        *2 * [HEAVY | {"pandas"}],
+        HEAVY,
+        HEAVY,
+    )
     for printed, expected, heavy in zip(told, commands, light, strict=True):
         assert expected in printed
         assert not heavy & set(printed.splitlines()[-1].split())
@@ -512,6 +519,9 @@ def test_data_lists_and_loads(capsys):
     assert "digits" in capsys.readouterr().out
     assert main(["data", "digits-8x8"]) == 0
     assert "1437 images in the pool" in capsys.readouterr().out
+    for names, expected in (((), "known"), (("digits-8x8",), 0)):
+        assert main(["data", *names, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)[expected]
     assert "unknown data set" in refuse(capsys, "data", "svhn")
     assert "did you mean 'mnist'?" in refuse(capsys, "data", "MNIST")
     assert "there is no file or folder no/mine.npz" in refuse(capsys, "data", "no/mine.npz")
@@ -572,6 +582,7 @@ def test_a_notebook_is_found_by_its_number_and_a_mistyped_one_gets_a_near_match(
         assert near in refuse(capsys, "run", name)
     told = refuse(capsys, "run", "ocfl")
     assert told.endswith("there are 03_ocfl_temperature, 03b_ocfl_controls, 93_report_ocfl\n")
+    assert "there are 00, 01, 01b, 02," in refuse(capsys, "run", "13")
     Path("03").touch()  # the reader's own file wins
     assert "03 is not a notebook" in refuse(capsys, "run", "03")
 
@@ -584,7 +595,11 @@ def test_a_notebook_is_found_by_its_number_and_a_mistyped_one_gets_a_near_match(
         ("grid list ocfl/table-1 -w sead 1", "'seed'"),
         ("ledger --paper oclf", "'ocfl'"),
         ("records -w dataet mnist", "'dataset'"),
+        ("records -w dataset mnits", "'mnist'"),
+        ("grid list ocfl/table-1 -w dataset mnits", "'mnist'"),
         ("run 03b -p round 3", "'rounds'"),
+        ("run 03b -p methods x", "'only'"),
+        ("run 03b -p only [OCFL-HBD]", "'OCFL-HDB'"),
     ],
 )
 def test_a_mistyped_name_gets_a_near_match(capsys, command, near):
@@ -592,7 +607,27 @@ def test_a_mistyped_name_gets_a_near_match(capsys, command, near):
     assert f"id you mean {near}?" in told
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [60, 80])
+def test_tables_fit_the_terminal_and_lose_no_value(capsys, monkeypatch, tmp_path, width):
+    records_of = ["records", "-w", "clients", "30"]
+    [run] = [job.run for job in grid.jobs_of("tutorial/table", {"seed": "0"})]
+    ledger_of = ["ledger", "--paper", "tutorial-022", "-o", str(tmp_path / "l.csv")]
+    for command in (["grid", "list"], ledger_of, records_of, ["records", run]):
+        printed = {}
+        for columns in (width, 1000):
+            monkeypatch.setenv("COLUMNS", str(columns))
+            assert main(command) == 0
+            printed[columns] = capsys.readouterr().out
+        table = re.sub(r"^(ledger  |unknown:|python ).*", "", printed[width], flags=re.M)
+        assert all(len(line) <= width or " " not in line for line in table.splitlines()), command
+        words = {word.strip(",") for word in printed[width].split()}
+        assert {word.strip(",") for word in printed[1000].split()} - words <= {"–"}, command
+
+
 def test_each_help_has_an_example_that_is_understood(capsys):
+    assert main([]) == 0
+    assert "  ledger    Show the papers' numbers beside ours.\n" in capsys.readouterr().out
     for name, command in [("", cli), *cli.commands.items()]:
         assert main([*name.split(), "--help"]) == 0
         [shown] = re.findall(r"Example:\n +python -m cflkit (.*)", capsys.readouterr().out)

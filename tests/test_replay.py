@@ -186,10 +186,12 @@ def test_records_are_listed_with_scale_and_age(made, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["record", "paper", "scale", "seed", "minutes", "code", "stale"]
     [line] = [line for line in lines if made.id in line]
-    assert "stale" not in line  # the code of a committed record, below, is another
+    assert "stale" not in line and "unknown" not in line
+    seal(made.folder, provenance=made.provenance | {"code": "0" * 64})
+    assert lists.staleness(records.read(made.folder)) == "stale"
     record = records.read(records.PROJECT / "data" / "results" / SMALL["ocfl"])
-    [listed] = lists.listing([record]).to_dict("records")
-    assert (listed["scale"], listed["stale"]) == ("reduced", "stale")
+    [listed] = lists.listing([record])
+    assert (listed["scale"], listed["stale"]) == ("reduced", "unknown")
     known = _project.git("cat-file", "-t", record.provenance["git_revision"]) == "commit"
     assert listed["code"].endswith("commits ago") == known
 

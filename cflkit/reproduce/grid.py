@@ -26,12 +26,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -43,6 +43,7 @@ from cflkit.reproduce.values import options, parsed, read_yaml
 
 NOTEBOOKS = PROJECT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
+T = TypeVar("T")
 
 
 # --- What a grid holds ----------------------------------------------------------------------------
@@ -57,10 +58,9 @@ class GridFile(Parameters):
     given: dict[str, Any] = Field(default={})
     grids: list[dict[str, list[str | int | float | bool | list[str]]]]
 
-    def values(self, names: Iterable[str]) -> str:
-        """Tell which values these names have, for a message."""
-        every = {n: [str(v) for lists in self.grids for v in lists.get(n, [])] for n in names}
-        return "; ".join(f"{n} is {', '.join(dict.fromkeys(own))}" for n, own in every.items())
+    def values(self, name: str) -> list[str]:
+        """Return the values of a name as texts."""
+        return list(dict.fromkeys(str(v) for lists in self.grids for v in lists.get(name, [])))
 
     def points(self, where: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the combinations of the lists that have the values in ``where``."""
@@ -129,12 +129,12 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         grid = GridFile.checked(read_yaml(path))
     except ParameterError as error:
         raise ParameterError(f"{table}: {error}") from error
-    notebook = notebooks.read_notebook(NOTEBOOKS / grid.notebook)
+    notebook = read_once(notebooks.read_notebook, NOTEBOOKS / grid.notebook)
     usual = notebook.defaults
     used = {*usual, *grid.alike.values(), *(name for _, name, _, _ in Formatter().parse(grid.file))}
     if unused := sorted({name for lists in grid.grids for name in lists} - used):
         raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
-    jobs, read_once = [], cache(read_yaml)  # a file has several runs
+    jobs = []
     for point in grid.points(chosen):
         try:
             file = path.parent / grid.file.format(**point)
@@ -142,16 +142,30 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         except KeyError as error:
             told = f"a grid has no {error.args[0]}, which file or alike needs"
             raise ParameterError(f"{table}: {told}") from error
-        listed = read_once(file)
+        listed = read_once(read_yaml, file)
         wanted = {n: v for n, v in point.items() if n in usual} | same | grid.given
-        _, run = notebook.check(listed | wanted)
+        _, run = notebook.check(listed | wanted, quick=True)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
         given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
         jobs.append(Job(records.run_id(run), notebook.path, file, given))
     if not jobs:
-        raise ParameterError(f"no run of {table} has {chosen}; {grid.values(chosen)}")
+        known = {name: grid.values(name) for name in chosen}
+        said = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
+        near = "".join(hint(str(value), known[name]) for name, value in chosen.items())
+        raise ParameterError(f"no run of {table} has {chosen}; {said}{near}")
     return jobs
+
+
+def read_once(read: Callable[[Path], T], path: Path) -> T:
+    """Read a file, unless it has been read since it was last changed: many runs need the same."""
+    return read_version(read, path, path.stat().st_mtime_ns if path.exists() else None)
+
+
+@cache
+def read_version(read: Callable[[Path], T], path: Path, changed: int | None) -> T:
+    """Read a file as it was ``changed`` at this time."""
+    return read(path)
 
 
 def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:

@@ -1,30 +1,68 @@
-"""Records and the ledger as readers see them in a terminal."""
+"""Grids, records and the ledger as readers see them in a terminal."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import mean
-from textwrap import shorten
-
-import pandas as pd
+from textwrap import TextWrapper
+from typing import TYPE_CHECKING, Any
 
 from cflkit import _project
 from cflkit._project import git
-from cflkit.reproduce import grid, ledger
-from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.records import Record, folder, readable
+from cflkit.reproduce import grid, records
+from cflkit.reproduce.records import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+# The width of what is no terminal, such as a file
+ENDLESS = 1_000_000
 
 
-def grids() -> pd.DataFrame:
+def fitted(rows: Sequence[Row], keys: int = 1) -> str:
+    """Write rows as a table; where the terminal is too narrow for it, each row as a paragraph.
+
+    A paragraph begins with a line of the values of the first columns, the ``keys``.
+    """
+    width = shutil.get_terminal_size((ENDLESS, 0)).columns
+    names = list(rows[0])
+    cells = [[as_cell(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    if sum(widths) + 2 * (len(names) - 1) <= width:
+        numbers = [all(isinstance(row[name], int | float) for row in rows) for name in names]
+        formats = [f"{'>' if n else '<'}{w}" for n, w in zip(numbers, widths, strict=True)]
+        return "\n".join("  ".join(map(format, line, formats)).rstrip() for line in (names, *cells))
+    wrapped = TextWrapper(max(width, 20), break_long_words=False, break_on_hyphens=False)
+    lines = wrapped.wrap("  ".join(names[:keys]))
+    for row in cells:
+        wrapped.initial_indent = wrapped.subsequent_indent = ""
+        lines += wrapped.wrap("  ".join(row[:keys]))
+        wrapped.initial_indent = wrapped.subsequent_indent = "  "
+        rest = zip(names[keys:], row[keys:], strict=True)
+        lines += wrapped.wrap(", ".join(" ".join(pair) for pair in rest if pair[1]))
+    return "\n".join(lines)
+
+
+def as_cell(value: Any) -> str:
+    """Format a value for a table: a dash for one that is missing, six digits of a number."""
+    if value is None or value != value:
+        return "–"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def grids() -> list[Row]:
     """List the tables that a grid runs: what each is, its runs, and what those that are done took.
 
     ``minutes`` is the mean of the runs that are done.
     """
-    rows = []
+    rows: list[Row] = []
     for name in grid.tables():
         jobs = grid.jobs_of(name)
-        folders = [place for job in jobs if (place := folder(job.run)) is not None]
-        costs = [record.provenance for record in readable(folders)]
+        folders = [folder for job in jobs if (folder := records.folder(job.run)) is not None]
+        costs = [record.provenance for record in records.readable(folders)]
         minutes = [cost["minutes"] for cost in costs]
         rows.append(
             {
@@ -32,28 +70,23 @@ def grids() -> pd.DataFrame:
                 "runs": len(jobs),
                 "done": len(costs),
                 "minutes": round(mean(minutes), 1) if minutes else None,
-                "computed on": ", ".join(sorted({cost["device"] for cost in costs})) or "–",
+                "computed on": ", ".join(sorted({cost["device"] for cost in costs})) or None,
                 "what it is": grid.about(name),
             }
         )
-    return pd.DataFrame(rows)
+    return rows
 
 
-def for_a_terminal(table: pd.DataFrame) -> pd.DataFrame:
-    """Shorten the texts of a table, align them to the left, and show what is missing as a dash."""
-    texts = table.select_dtypes(exclude="number").map(lambda text: shorten(text, 90))
-    padded = {name: own.str.ljust(own.str.len().max()) for name, own in texts.items()}
-    return table.assign(**padded).astype(object).where(table.notna(), "–")
-
-
-def listing(found: list[Record]) -> pd.DataFrame:
-    """List records in a table: id, paper, scale, seed, minutes, and the age of their code.
+def listing(found: Sequence[Record]) -> list[Row]:
+    """List records: id, paper, scale, seed, minutes, and the age of their code.
 
     ``scale`` is that at which some paper's tables count the record. ``code`` says how many commits
-    have changed the package since. ``stale`` says that what computes was other code when the record
-    was made, or that the record cannot tell.
+    have changed the package since. ``stale`` is the answer of `staleness`.
     """
-    return pd.DataFrame(
+    from cflkit.reproduce import ledger  # needs pandas, which lists of grids do not
+    from cflkit.reproduce.papers import PAPERS
+
+    return [
         {
             "record": record.id,
             "paper": record.paper,
@@ -61,16 +94,21 @@ def listing(found: list[Record]) -> pd.DataFrame:
             "seed": record.parameters["seed"],
             "minutes": record.provenance["minutes"],
             "code": age(record.provenance["git_revision"]),
-            "stale": "" if is_of_this_code(record) else "stale",
+            "stale": staleness(record),
         }
         for record in found
-    )
+    ]
 
 
-def is_of_this_code(record: Record) -> bool:
-    """Return whether a record was made by what computes now, see `_project.digest_of_code`."""
-    modules = record.provenance.get("modules") or []
-    return bool(modules) and record.provenance["code"] == _project.digest_of_code(*modules)
+def staleness(record: Record) -> str:
+    """Say ``stale`` of a record if what computes was other code when it was made.
+
+    Old records do not say which code it was (``unknown``). Of others, the text is empty.
+    """
+    modules = record.provenance.get("modules")
+    if not modules:
+        return "unknown"
+    return "" if record.provenance["code"] == _project.digest_of_code(*modules) else "stale"
 
 
 @cache
@@ -81,37 +119,49 @@ def age(commit: str | None) -> str:
     return f"{since} commits ago" if since else "of an unknown revision"
 
 
-def side_by_side(found: list[Record]) -> str:
+def side_by_side(found: Sequence[Record]) -> str:
     """Return the parameters and the measures of one or two records as text.
 
     For two records, only the parameters in which they differ are listed. The measures are those of
     the summaries, in one line per method and measure.
     """
-    numbered = dict(enumerate(found, 1))
-    lines = [*(f"{n}: {record.id}" for n, record in numbered.items()), ""]
-    values = {n: record.parameters for n, record in numbered.items()}
-    parameters = pd.DataFrame(values, dtype=object)
+    numbered = {str(number): record for number, record in enumerate(found, 1)}
+    names = dict.fromkeys(name for record in found for name in record.parameters)
+    parameters = [
+        {"parameter": name} | {n: record.parameters.get(name) for n, record in numbered.items()}
+        for name in names
+    ]
+    lines = [*(f"{number}: {record.id}" for number, record in numbered.items()), ""]
     if len(found) == 2:
-        parameters = parameters[parameters[1].astype(str) != parameters[2].astype(str)]
-        lines.append("parameters in which they differ" if len(parameters) else "equal parameters")
-    if len(parameters):
-        lines.append(parameters.to_string())
-    measures = {
-        n: {(m, name): v for m, own in record.summary.items() for name, v in own.items()}
-        for n, record in numbered.items()
-    }
-    shown = pd.DataFrame(measures).to_string(float_format=lambda v: f"{v:.4g}", na_rep="–")
-    return "\n".join([*lines, "", shown])
+        parameters = [row for row in parameters if str(row["1"]) != str(row["2"])]
+        lines.append("parameters in which they differ" if parameters else "equal parameters")
+    lines += [fitted(parameters)] if parameters else []
+    every = [(m, n) for record in found for m, own in record.summary.items() for n in own]
+    measures = [
+        {"method": method, "measure": name}
+        | {n: rounded(record.value(method, name)) for n, record in numbered.items()}
+        for method, name in dict.fromkeys(every)
+    ]
+    return "\n".join([*lines, "", *([fitted(measures, 2)] if measures else [])])
+
+
+def rounded(value: Any) -> Any:
+    """Round a measure to four digits; whole numbers stay as they are."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def formatted(table: pd.DataFrame) -> pd.DataFrame:
     """Format a ledger for readers, with our numbers as ``mean ± half width [low, high]``."""
+    import pandas as pd
+
+    from cflkit.reproduce import ledger
+
     names = [name for name in ledger.cell_columns() if table[name].notna().any()]
     shown = table[names].astype(object).where(table[names].notna(), "")
     shown["published"] = ["–" if pd.isna(value) else f"{value:g}" for value in table["value"]]
     for title, prefix in (("paper's scale", ""), ("reduced scale", "reduced_")):
-        own = table[[prefix + name for name in (*ledger.OURS, "status")]]
-        shown[title] = [as_text(*values) for values in own.itertuples(index=False)]
+        numbers = table[[prefix + name for name in (*ledger.OURS, "status")]]
+        shown[title] = [as_text(*values) for values in numbers.itertuples(index=False)]
         meant = table[f"{prefix}intended"]
         shown[f"as meant, {title}"] = ["" if pd.isna(value) else f"{value:.2f}" for value in meant]
     return shown
@@ -125,6 +175,6 @@ def as_text(
         return status
     # Equal values of all seeds have no interval: half of other runs might still miss them
     width = f" ± {half:.2f}" if half > 0 else ""
-    parts = [] if pd.isna(mean) else [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"]
+    parts = [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"] if mean == mean else []
     parts += [f"never in {never}"] if never else []
     return f"{', '.join(parts)} n={seeds} {status}"

@@ -93,11 +93,14 @@ class Notebook:
                 raise NotebookError(f"{where} is not 'name = literal'") from error
         return found
 
-    def check(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Recorded | None]:
+    def check(
+        self, given: Mapping[str, Any], quick: bool = False
+    ) -> tuple[dict[str, Any], Recorded | None]:
         """Check parameters as the notebook would.
 
         Return the given values in the types that the notebook needs; and all parameters of the run,
-        if it writes a record.
+        if it writes a record. A ``quick`` check leaves out what has to load PyTorch, such as
+        whether there is a data set of this name.
 
         Raises
         ------
@@ -109,7 +112,7 @@ class Notebook:
         if unknown := [name for name in given if name not in self.defaults]:
             raise ParameterError(about_unknown(unknown, self.defaults))
         model = papers.parameters_of(self.path.stem) or model_of(self.defaults)
-        run: Any = model.checked(self.defaults | dict(given))
+        run: Any = model.checked(self.defaults | dict(given), quick)
         values = {name: getattr(run, name) for name in given}
         return values, None if papers.by_notebook(self.path.stem) is None else run
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # The significance level of all tests
 LEVEL = 0.05
@@ -41,6 +42,8 @@ class Paired:
 
 def half_width(ours: ArrayLike) -> float:
     """Return half the width of the 90 % t-interval of a mean over seeds; NaN for a single value."""
+    from scipy.special import stdtrit  # SciPy and pandas take half a second to load
+
     values = np.asarray(ours, dtype=float)
     if len(values) < 2:
         return np.nan
@@ -114,6 +117,7 @@ def compare(scores: pd.DataFrame, higher_is_better: bool) -> Comparison:
     ValueError
         There are fewer than three methods or two blocks, or a score is missing.
     """
+    import pandas as pd
     from scipy.stats import friedmanchisquare
 
     if scores.shape[1] < 3 or len(scores) < 2:
