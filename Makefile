@@ -15,8 +15,8 @@ help: ## List the targets
 setup: $(READY) ## Make .venv with the pinned dependencies
 
 $(READY): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-		|| { echo 'Python 3.11, 3.12 or 3.13 is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
+		|| { echo 'Python 3.11 to 3.14 is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
 	@echo 'Setting up .venv with $(if $(UV),uv,pip). This takes some minutes the first time; the README says how to make it quicker and smaller'
 	$(PYTHON) -m venv .venv
 	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
@@ -71,10 +71,12 @@ full: $(READY) ## Execute the kept notebooks of full-scale runs again, those tha
 claims: $(READY) ## Count the claims of LESSON on seeds that no author has seen, as in: make claims LESSON=03_ocfl_temperature
 	'$(BIN)/python' tests/robust.py notebooks/$(LESSON).ipynb --first 100 --seeds 5
 
-# With the environment on the path of its terminals and kernels, so that `python` is the kit's there
+# With the environment on the path of its terminals and kernels, so that `python` is the kit's there.
+# In a container, the user is often root, whom JupyterLab refuses unless it is told
 lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: make lab ARGS=--no-browser
 	VIRTUAL_ENV='$(abspath .venv)' PATH="$$(cd '$(BIN)' && pwd):$$PATH" \
-		'$(BIN)/jupyter' lab --notebook-dir . --LabApp.default_url /lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+		'$(BIN)/jupyter' lab --notebook-dir . --LabApp.default_url /lab/tree/notebooks/00_start_here.ipynb \
+		$$(test "$$(id -u)" -ne 0 || echo --allow-root) $(ARGS)
 
 reset: ## Bring the lessons back as they were; what you changed is kept in data/runs/yours
 	@kept=data/runs/yours/$$(date +%Y-%m-%d-%H-%M-%S); \

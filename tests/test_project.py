@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
 
 from cflkit import datasets, divergence, methods, simulation
 from cflkit.federation import Federation, LocalTraining
@@ -47,7 +48,8 @@ def pins(system=None, python="3.11.9"):
 
 def test_the_environment_of_conda_has_python_and_installs_the_kit():
     environment = read_yaml(PROJECT / "environment.yml")
-    expected = ["python" + META["requires-python"], "pip", {"pip": ["--editable .[dev]"]}]
+    installed = ["--constraint requirements.lock", "--editable .[dev]"]
+    expected = ["python" + META["requires-python"], "pip", {"pip": installed}]
     assert environment["dependencies"] == expected
 
 
@@ -60,7 +62,7 @@ def test_the_metadata_of_the_package_are_those_of_the_citation():
     assert [one["name"] for one in META["authors"]] == names
     assert cited["version"] == META["version"] and cited["license"] == META["license"]
     assert cited.get("repository-code") in (None, *META.get("urls", {}).values())
-    minor = {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)}
+    minor = {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13, 14)}
     assert minor < set(META["classifiers"])
 
 
@@ -79,7 +81,18 @@ def test_every_requirement_is_pinned_within_its_range():
             assert requirement.specifier.contains(version.version), line
 
 
-@pytest.mark.parametrize("python", ["3.11.4", "3.11.9", "3.12.8", "3.13.2"])
+def test_workflows_run_actions_of_one_commit_and_none_of_our_code_with_a_token_that_writes():
+    for path in (PROJECT / ".github" / "workflows").glob("*.yml"):
+        workflow = YAML(typ="safe").load(path)
+        for name, job in workflow["jobs"].items():
+            used = [step["uses"] for step in job["steps"] if "uses" in step]
+            assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used), name
+            writes = "write" in job.get("permissions", workflow["permissions"]).values()
+            assert writes == (name == "publish")
+            assert not (writes and any("checkout" in use for use in used))
+
+
+@pytest.mark.parametrize("python", ["3.11.4", "3.11.9", "3.12.8", "3.13.2", "3.14.0"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_lock_has_one_version_of_a_package_on_every_system(python, system):
     assert {"torch", "jupyterlab", "pytest", "soupsieve"} <= set(pins(system, python))

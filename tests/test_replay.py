@@ -227,7 +227,7 @@ def test_two_records_side_by_side(made, capsys):
     assert "parameters in which they differ" in out
     words = [line.split() for line in out.splitlines()]
     assert [own for own in words if own[:1] == ["lr"]] == [["lr", "0.05", "0.5"]]
-    assert any(own[:1] == ["pf1"] and "0.125" in own for own in words)
+    assert any(own[:2] == ["FedAvg", "pf1"] and "0.125" in own for own in words)
     assert main(["records", made.id]) == 0
     whole = capsys.readouterr().out
     assert "digits-8x8" in whole
