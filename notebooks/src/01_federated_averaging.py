@@ -11,26 +11,26 @@
 #
 # **Question.** How can clients train one model together without sending their data, and what does averaging lose?
 #
+# ![Four steps of one round of federated averaging in the upper row: send the model, train locally, return updates, average. The lower row has the phases of OCFL, which lesson 03 explains.](../figures/scheme_fedavg_ocfl.svg)
+#
+# *Upper row: a round of federated averaging. The lower row is OCFL, which [lesson 03](03_ocfl_temperature.ipynb) explains.*
+#
 # **Answer.** Each client trains a copy of the model on its own data, and the server averages the copies. While a client trains alone it drifts towards
-# its own optimum. Clients with similar data drift together, so the mean keeps their progress. Clients with different data drift apart,
-# so the mean loses most of their progress: their movements cancel.
+# its own optimum. Clients with similar data drift together, and the mean keeps their progress. Clients with different data drift apart, and
+# what one of them has gained another one takes back. How much is lost, you will guess and see.
 #
 # **You will**
 #
-# - write federated averaging in some twenty lines of plain PyTorch, and check that the package computes the same,
+# - write what the server does, within federated averaging in some twenty lines of plain PyTorch,
 # - watch clients drift, with similar and with dissimilar data,
 # - see what a client forgets while it trains alone.
 #
 # **Before this:** [00 Start here](00_start_here.ipynb).
 #
-# **Study minutes:** 15. **Minutes on two cores:** 0.5
+# **Study minutes:** 16. **Minutes on two cores:** 0.5
 #
 # **Paper.** H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, *Communication-Efficient
 # Learning of Deep Networks from Decentralized Data*, AISTATS 2017.
-#
-# ![Four steps of one round of federated averaging in the upper row: send the model, train locally, return updates, average. The lower row has the phases of OCFL, which lesson 03 explains.](../figures/scheme_fedavg_ocfl.svg)
-#
-# *Upper row: a round of federated averaging. The lower row is OCFL, which [lesson 03](03_ocfl_temperature.ipynb) explains.*
 
 # %% tags=["hide-input"]
 import copy
@@ -42,7 +42,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cflkit import datasets, methods, models, partition, plots, simulation
+from cflkit import check, datasets, methods, models, partition, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.reproduce import claims, papers
 
@@ -66,6 +66,10 @@ seed = 0  # partition, initial model, batch orders
 run = papers.lessons.FederatedAveraging.of(globals())
 images = datasets.load("digits-8x8")
 _, similar = partition.iid(images, clients=run.clients, seed=run.seed)
+# For the section on drift: three groups of clients that see different classes
+_, dissimilar = partition.ocfl(
+    images, clients=run.clients, seed=run.seed, overlap="nonoverlapping", balance="balanced"
+)
 print("training samples:", *[len(indices) for indices in similar.train])
 
 # %% [markdown]
@@ -118,18 +122,29 @@ def train_locally(network, client, t):
 #
 # The server sends the model, waits, and averages. It never sees the data of a client. It sees only the parameters that
 # a client returns, and the number of its samples.
+#
+# **Write it.** The mean weighs each model by the client's number of samples. It takes one line, in the place of the last one. Until it is right, the lesson goes on with the solution of exercise 01.1.
+
+
+# %% tags=["nbval-check-output"]
+def weighted_mean(models, samples):
+    """Return the weighted mean [P] of models [m, P], for numbers of samples [m]."""
+    raise NotImplementedError
+
+
+weighted_mean = check.written("01.1", weighted_mean)
 
 # %%
 network = models.make("linear", images.shape, images.classes)
 theta = federation.initial()
-shares = torch.tensor([len(indices) for indices in similar.train]) / sum(map(len, similar.train))
+samples = torch.tensor([float(len(indices)) for indices in similar.train])
 for t in range(run.rounds):
     sent_back = []
     for client in range(run.clients):
         local = copy.deepcopy(network)
         vector_to_parameters(theta.clone(), local.parameters())
         sent_back.append(train_locally(local, client, t))
-    theta = shares @ torch.stack(sent_back)
+    theta = weighted_mean(torch.stack(sent_back), samples)
 
 # %% [markdown]
 # ## The same with the package
@@ -196,7 +211,7 @@ plots.show(
 #
 # If each client takes only *one* step of gradient descent, averaging loses nothing: the mean of the clients' steps is the step for the mean loss. After many steps this is
 # no longer true. Each client has moved towards its own optimum, and the mean of these end points is not the point that gradient descent on all data would have reached. This
-# is **client drift**. How large is it? That depends on how much the clients disagree. So we make a second federation, whose clients form three groups that see different classes.
+# is **client drift**. How large is it? That depends on how much the clients disagree. So we take a second federation, `dissimilar`, whose clients form three groups that see different classes.
 #
 # All clients of both federations start from the model that FedAvg has trained above, and train alone for up to 16 epochs. (A **job** is one model on one client.
 # `Jobs(models, model_of, client_of)` lists many at once.)
@@ -205,9 +220,6 @@ plots.show(
 # other have a mean of length $1/\sqrt 6$, which is 41 %.)
 
 # %%
-_, dissimilar = partition.ocfl(
-    images, clients=run.clients, seed=run.seed, overlap="nonoverlapping", balance="balanced"
-)
 epochs, everyone = [1, 2, 4, 8, 16], torch.arange(run.clients)
 
 
@@ -225,30 +237,15 @@ paths = {
 
 
 # %% tags=["hide-input"]
-def beside_the_mean(updates):
-    """Return how far each update goes along the mean update, and how far away from it."""
-    mean = updates.mean(dim=0)
-    along = updates @ mean / mean.norm()
-    away = (updates.square().sum(dim=1) - along.square()).clamp_min(0).sqrt()
-    sides = torch.linalg.svd(updates - mean, full_matrices=False).U[:, 0].sign()
-    return torch.stack([along, sides * away], dim=1) / updates.norm(dim=1).mean()
-
-
 def frame(step):
     """Draw the clients' updates after a number of epochs, and their mean in black."""
-    figure, axes = plt.subplots(1, 2, figsize=(7, 3.3), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.1))
     for ax, (name, path) in zip(axes, paths.items(), strict=True):
-        for client, end in enumerate(beside_the_mean(path[step])):
-            group = int(dissimilar.clusters[client]) if name.startswith("dis") else 7
-            look = {"color": plots.COLOURS[group], "marker": plots.MARKERS[group % 3]}
-            ax.plot(*torch.stack([torch.zeros(2), end]).T, markersize=6, markevery=[1], **look)
+        groups = dissimilar.clusters if name.startswith("dis") else np.full(run.clients, 7)
+        plots.umbrella(path[step], groups, ax)
         survives = float(path[step].mean(dim=0).norm() / path[step].norm(dim=1).mean())
-        ax.plot([0, survives], [0, 0], "X-", color="black", linewidth=3, markevery=[1])
-        ax.annotate("the mean", (survives + 0.1, 0), va="center")
-        ax.set_title(f"{name}: the mean keeps {survives:.0%}", loc="left", fontsize=9)
-        ax.set(xlim=(-0.1, 1.6), ylim=(-1.2, 1.2), aspect="equal")
-        ax.set_xlabel("along the mean update")
-    axes[0].set_ylabel("away from it")
+        opening = np.degrees(plots.openings(path[step]).mean())
+        ax.set_title(f"{name}, {opening:.0f}° from their mean,\nwhich keeps {survives:.0%}")
     return figure
 
 
@@ -256,11 +253,11 @@ plots.show_frames(
     [frame(step) for step in range(len(epochs))],
     [f"{count} local epoch{'s' if count > 1 else ''}" for count in epochs],
     2,
-    "**Similar clients drift together, dissimilar ones apart.** Each line is the update of a client, from the shared model at the left; colours are groups, and the grey clients have none. "
-    "The black line is the mean update, which the server keeps. An update has 650 numbers, but each line has its true length and its true angle to the mean; the unit is the mean length of the clients' updates. "
-    "(Only the angle to the mean is true. Two lines that lie close together, such as orange and blue, can still differ, and lines of one group can be on both sides.)",
-    "Two panels with six lines each that start at one point. The grey lines of similar clients all point along the black mean, which is nearly as long; the coloured "
-    "lines of dissimilar clients point far away from their mean, which is short.",
+    "**Similar clients drift together, dissimilar ones apart.** Each line is the update of a client, from the shared model at the bottom; colours and marks are groups, and the grey clients have none. "
+    "The black handle is the mean update, which the server keeps. An update has 650 numbers, so this is a view from the side: each line has its true length and its true angle to the handle, in units of the mean length. "
+    "The three groups point in three directions, with angles of more than 90° between them.",
+    "Two umbrellas. The six grey ribs of similar clients stand close around the black handle, which is nearly as long. The coloured "
+    "ribs of dissimilar clients lie nearly flat and point in three directions, and their handle is short.",
     first=3,
 )
 
@@ -305,7 +302,7 @@ plots.show(
 # stays near the good model from which all started. So in this one round averaging loses progress, but no accuracy.
 #
 # > **An honest limit.** The clients started from a trained, convex model, and drifted for one round. With a deeper network, from random weights and in every round, the mean
-# > repairs less: [02 When clients disagree](02_when_clients_disagree.ipynb).
+# > repairs less: [02 Who wins depends on the test](02_when_clients_disagree.ipynb).
 #
 # ## What we saw
 #
@@ -341,7 +338,7 @@ claims.check(
 #
 # The [exercises of this lesson](exercises/01_federated_averaging_exercises.ipynb) check your answers and give hints. To try yourself:
 #
-# 1. **Build.** In *What the server does*, add only half of the mean update: `theta = theta + 0.5 * (shares @ torch.stack(sent_back) - theta)`. Measure the accuracy on
+# 1. **Build.** In *What the server does*, add only half of the mean update: `theta = theta + 0.5 * (weighted_mean(torch.stack(sent_back), samples) - theta)`. Measure the accuracy on
 #    `images.test_images` after each round. How does it compare with FedAvg's line in Figure 1?
 # 2. **Break.** Set `lr = 2`. Which of the three lines of Figure 1 suffers most, and why?
 # 3. **Explain.** With one step of gradient descent per round, FedAvg equals gradient descent on all data. Why does the equality end with the second step?
@@ -353,4 +350,4 @@ claims.check(
 # - H. B. McMahan et al.: Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
 # - S. P. Karimireddy et al.: SCAFFOLD: stochastic controlled averaging for federated learning. ICML 2020 (client drift).
 #
-# **Previous:** [00 Start here](00_start_here.ipynb) · **Next:** [02 When clients disagree](02_when_clients_disagree.ipynb) · [Appendix](01b_drift_measured.ipynb) · [Glossary](99_glossary.ipynb)
+# **Previous:** [00 Start here](00_start_here.ipynb) · **Next:** [02 Who wins depends on the test](02_when_clients_disagree.ipynb) · [Appendix](01b_drift_measured.ipynb) · [Glossary](99_glossary.ipynb)

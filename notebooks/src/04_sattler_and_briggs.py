@@ -12,19 +12,23 @@
 # **Question.** Two of the methods before OCFL also cluster clients by their updates. Briggs' rule cuts a tree at a height, and
 # Sattler's rule splits a cluster in two when its updates cancel. What must somebody tell them, and can it be known?
 #
+# ![A tree of twenty clients with four coloured branches, which a dashed line cuts; beside it the agreement of the clusters with the true groups for every height of the cut](../figures/04_cut.png)
+#
+# *Below the dashed line, this tree of clients falls into clusters, which are the black bars. Who says where to cut?*
+#
 # **Answer.** Briggs' rule must be told a round and a height, and Sattler's rule two thresholds for lengths. With the right values both find all four groups
-# of our clients. But the right values move: the height with the round, and the thresholds with the learning rate and even with the clients that are drawn.
+# of our clients. Whether anybody can know the right values is what this lesson asks.
 #
 # **You will**
 #
 # - cut a tree of clients at every height, and see which clusters remain,
 # - see the right height move from round to round,
-# - write Sattler's two conditions and his split in two,
+# - write Sattler's two conditions, and see his split in two,
 # - change one threshold, and get too many clusters, the right ones, or too few.
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
-# **Study minutes:** 21. **Minutes on two cores:** 0.5
+# **Study minutes:** 22. **Minutes on two cores:** 0.5
 #
 # **Papers.** C. Briggs, Z. Fan, P. Andras, *Federated learning with hierarchical clustering of local updates*, IJCNN 2020.
 # F. Sattler, K.-R. Müller, W. Samek, *Clustered Federated Learning*, IEEE TNNLS 2021.
@@ -39,7 +43,7 @@ from matplotlib.colors import to_rgb
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cflkit import clustering, datasets, methods, metrics, plots, simulation
+from cflkit import check, clustering, datasets, methods, metrics, plots, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
@@ -168,8 +172,10 @@ def frame(height):
 
 
 shown = (0.15, 0.28, 0.35, run.cut, 0.75, 0.85, 0.9, 1.0)
+frames = [frame(height) for height in shown]
+plots.save(frames[3], "04_cut")
 plots.show_frames(
-    [frame(height) for height in shown],
+    frames,
     [f"cut at {height:.2f}" for height in shown],
     1,
     "**Any cut between the joins within groups and those between groups is right.** Left: the tree of round 5, coloured where all clients below a join are of "
@@ -274,6 +280,17 @@ for t in (early, late):
 #
 # **Predict.** The left panel of Figure 3 will have both norms for our clients. What changes at a fifth of the learning rate: does the same pair of thresholds split
 # earlier, later, or not at all?
+#
+# **Write it.** Does a cluster with these updates meet both conditions? It takes two or three lines. Until they are right, the lesson goes on with the solution of exercise 04.1.
+
+
+# %% tags=["nbval-check-output"]
+def may_split(updates, eps1, eps2):
+    """Return True or False for the updates [m, P] of a cluster and the two thresholds."""
+    raise NotImplementedError
+
+
+may_split = check.written("04.1", may_split)
 
 
 # %%
@@ -281,8 +298,12 @@ def norms(updates):
     return float(updates.mean(dim=0).norm()), float(updates.norm(dim=1).max())
 
 
+def both_met(updates):
+    return may_split(updates.numpy(), run.eps1, run.eps2)
+
+
 lengths = {rate: np.array([norms(moved) for moved in kept]) for rate, kept in updates.items()}
-met = {rate: (both[:, 0] < run.eps1) & (both[:, 1] > run.eps2) for rate, both in lengths.items()}
+met = {rate: np.array([both_met(moved) for moved in kept]) for rate, kept in updates.items()}
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 2.9), sharey=True)
@@ -471,7 +492,7 @@ claims.check(
 # %% [markdown]
 # ## Exercises
 #
-# 1. **Build.** Write Sattler's two conditions as one function `may_split(updates, eps1, eps2)`. The graded version is in
+# 1. **Build.** Write Sattler's split of a cluster in two halves. The graded version is in
 #    [the exercises](exercises/04_sattler_and_briggs_exercises.ipynb).
 # 2. **Break.** Set `lr = 0.01`. Find an `eps1` and an `eps2` with which Sattler's rule finds the four groups again, or show that 20 rounds are too few.
 # 3. **Explain.** Twenty clients of *one* group send updates that are long and random. By how much is their mean shorter than a
