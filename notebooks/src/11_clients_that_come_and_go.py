@@ -113,7 +113,7 @@ def placed(scene, limit=np.inf):
     new = changes.affected(scene, truth)
     there = ~np.isin(np.arange(run.clients), new)
     given = [attributed(updates[client], updates[there], truth[there], limit) for client in new]
-    return f"{scene}: newcomers of groups {truth[new].tolist()} are put into {given}"
+    return f"{scene}: groups {truth[new].tolist()} are put into {given}"
 
 
 print(placed("join"))
