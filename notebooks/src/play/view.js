@@ -133,6 +133,7 @@ async function splitByHand() {
 function setPlaying(on) {
   playing = on ? ++plays : 0;
   element("play").textContent = on ? "Pause" : "Play";
+  element("state").ariaLive = on ? "off" : "polite"; // nobody can listen as fast as it plays
 }
 
 /** Play until the server splits and then until the axis is full, or without a pause until another round. @param {number} [until] */
@@ -172,7 +173,7 @@ function show(round, before) {
   const frame = () => {
     if (run !== mine || mine.shown !== round) return;
     const share = time ? Math.min(1, (performance.now() - began) / time) : 1, eased = share * share * (3 - 2 * share);
-    moveStar(points.map((point, i) => point.map((value, axis) => value * eased + (before?.[i][axis] ?? 0) * (1 - eased))), found, time ? 6 : 60);
+    moveStar(points.map((point, i) => point.map((value, axis) => value * eased + (before?.[i][axis] ?? 0) * (1 - eased))), found, share < 1 ? 6 : 40);
     if (share < 1) requestAnimationFrame(frame);
   };
   frame();
