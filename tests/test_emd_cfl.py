@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from reports.thresholds import recorded_scores
 from rounds import begin, first_jobs
 from scipy.optimize import linprog
 from scipy.stats import wasserstein_distance_nd
@@ -22,7 +23,7 @@ from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl, emd_cfl_variants
 from cflkit.methods.emd_cfl_clients import shared_projection
 from cflkit.partition import Partition, shifts
-from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
+from cflkit.reproduce.papers.emd_cfl import working_range
 
 
 def by_linear_programme(a, b, costs):

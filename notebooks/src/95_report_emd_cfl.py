@@ -369,7 +369,7 @@ for past in ordered:
     name = f"{p['dataset']} {p['version']}, {p['clients']} clients, {p['local_epochs']} epochs"
     name += ", paper's network" if p["model"] == "emd-cnn" else ""
     labels.append(f"seed {p['seed']}" if name == above else f"{name}, seed {p['seed']}")
-    ours[f"{name}, seed {p['seed']}"] = emd_cfl.working_range(*emd_cfl.recorded_scores(past))
+    ours[f"{name}, seed {p['seed']}"] = emd_cfl.working_range(*thresholds.recorded_scores(past))
     above = name
 
 # %% tags=["hide-input"]
@@ -408,7 +408,7 @@ for told, of in (("all of these runs", several), ("those of MNIST alone", withou
 for past in ordered:
     p = past.parameters
     if p["version"] == "four" and p["local_epochs"] == 10:
-        scores, truth = emd_cfl.recorded_scores(past)
+        scores, truth = thresholds.recorded_scores(past)
         pairs = np.argwhere(np.triu(agreements(scores, 0.1) & (truth[:, None] != truth)))
         low, high = emd_cfl.working_range(scores, truth)
         print(f"four, 10 epochs, {p['clients']} clients, {p['model']}, seed {p['seed']}: right if")
@@ -442,7 +442,7 @@ kinds = [(past, name) for past in of_round for name in past.summary if name.star
 
 # %% tags=["nbval-check-output"]
 for past, kind in kinds:
-    scores, truth = emd_cfl.recorded_scores(past, kind)
+    scores, truth = thresholds.recorded_scores(past, kind)
     low, high = emd_cfl.working_range(scores, truth)
     version, seed = past.parameters["version"], past.parameters["seed"]
     print(f"mnist {version}, {len(truth)} clients, seed {seed}, {kind}")

@@ -37,7 +37,7 @@ from cflkit import plots
 from cflkit.reproduce import ledger, papers, records, stats
 
 sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
-from reports import figures, tables
+from reports import figures, maps, tables
 
 plots.style()
 
@@ -61,7 +61,7 @@ view = papers.lessons.Report.of(globals())
 # rows of a column: what would a method look like that explains better?
 
 # %%
-archive = papers.explanations.archived()
+archive = maps.archived()
 theirs = archive[archive["source"] == "in-cluster"]
 sets = list(archive["dataset"].unique())
 shown = [*sets, "bloodmnist-rebuilt", "cifar10-subset"]
@@ -282,7 +282,7 @@ for one in dead:
 # our score is higher.
 
 # %%
-ours = papers.explanations.scores(compared)
+ours = maps.scores(compared)
 by_run = ours.groupby([*scenario, "seed", "method", "map"], sort=False)[MEASURES].mean()
 ours_by_scenario = by_run.groupby(level=[*scenario, "method", "map"], sort=False).mean()
 with_gradcam = ours_by_scenario.query("map == 'GradCAM'").droplevel("map")
@@ -326,7 +326,7 @@ for measure in ("insertion", "deletion"):
 # it).
 
 # %%
-gained = {measure: papers.explanations.gains(ours, measure) for measure in MEASURES}
+gained = {measure: maps.gains(ours, measure) for measure in MEASURES}
 whole = pd.concat(gained.values())
 reach = whole[["GradCAM", "noise"]] if len(whole) else pd.DataFrame([-1, 1])
 PAIR = ["noise", "GradCAM"]

@@ -29,7 +29,6 @@ from cflkit.reproduce import changes
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection, is_quick
-from cflkit.reproduce.records import Record
 
 # --- The line-up ---------------------------------------------------------------------------------
 
@@ -332,28 +331,6 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
     same = truth[:, None] == truth[None]
     between = pair[~same]
     return float(pair[same].max()), float(between.min()) if len(between) else 2.0
-
-
-def recorded_scores(
-    record: Record, method: str = "EMD-CFL"
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``.
-
-    The scores are those of EMD-CFL, also as published, or the distances of PACFL or FedClust. Where
-    few clients take part in a round, pairs that had not met then are NaN. The true clusters are
-    those of the version of the data, or for ``domains`` those of the oracle.
-    """
-    from cflkit.partition import shifts
-
-    column = "scores" if method.startswith("EMD-CFL") else "distances"
-    matrix = np.array(record.by_method[method][column].iloc[0].split("|"), dtype=float)
-    run = record.parameters
-    if run["version"] == "domains":
-        known = record.by_method["Oracle"]["clusters"].iloc[-1]
-        truth = np.array(known.split("|"), dtype=int)
-    else:
-        truth = shifts.true_clusters(run["version"], run["clients"])
-    return matrix.reshape(len(truth), -1), truth
 
 
 # --- The paper -----------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ paper's figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,11 +15,8 @@ from pydantic import ValidationInfo, model_validator
 from cflkit._bounds import Count, Repeats
 from cflkit.reproduce.papers import base, ocfl
 from cflkit.reproduce.parameters import ParameterError, is_quick
-from cflkit.reproduce.records import PUBLISHED, Record, rows_as_published
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cflkit.explain.assessment import Assessment
 
 
@@ -123,49 +119,6 @@ def explained(measure: str, source: str) -> base.Protocol:
         return float(known.mean()) if len(known) else float("nan")
 
     return base.Protocol(value, base.SCORES)
-
-
-def archived() -> pd.DataFrame:
-    """Read the authors' scores, one row per run, source of samples and cluster.
-
-    Methods have our names, and the orchestrator's samples are called central.
-    """
-    import pandas as pd
-
-    table = pd.read_csv(PUBLISHED / "ocfl-explanations_per-cluster.csv")
-    table["method"] = table["method"].replace(METHODS)
-    table["source"] = table["source"].replace("orchestrator", "central")
-    table["difference"] = table["insertion"] - table["deletion"]
-    return table
-
-
-def scores(runs: Sequence[Record]) -> pd.DataFrame:
-    """Collect the in-cluster scores of this paper's runs, each method as the authors' code had it.
-
-    A row per run, method, cluster and kind of map has the columns of `assessment.assess` and of
-    `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion.
-    """
-    import pandas as pd
-
-    columns = [*SCENARIO, "seed", "method", "map", "source", "insertion", "deletion"]
-    parts = [pd.DataFrame(columns=columns)]
-    for run, method in product(runs, METHODS.values()):
-        of_run = {name: run.parameters[name] for name in (*SCENARIO, "seed")}
-        parts.append(rows_as_published(run, method).assign(method=method, **of_run))
-    table = pd.concat(parts[1:] or parts)
-    table = table[table["source"] == "in-cluster"].reset_index(drop=True)
-    return table.assign(difference=table["insertion"] - table["deletion"])
-
-
-def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Compute what OCFL-HDB gains over FedAvg, from the rows of `scores`.
-
-    A row per scenario and seed has, for each kind of map, the mean over OCFL-HDB's clusters minus
-    the score of FedAvg's model.
-    """
-    by = [*SCENARIO, "seed", "map", "method"]
-    means = table.groupby(by, sort=False)[measure].mean().unstack()
-    return means if means.empty else (means["OCFL-HDB"] - means["FedAvg"]).unstack("map")
 
 
 # The columns that tell the scenarios of the runs apart, all of which have 15 clients

@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from cflkit.reproduce import ledger, papers, records
-from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
+from cflkit.reproduce.papers.emd_cfl import working_range
 from cflkit.reproduce.records import Record
 from reports import tables
+from reports.thresholds import recorded_scores
 
 OCFL, EMD = "93_report_ocfl.ipynb", "95_report_emd_cfl.ipynb"
 

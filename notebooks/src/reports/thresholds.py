@@ -20,6 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cflkit import clustering
 from cflkit.methods.emd_cfl_variants import clusters_of
+from cflkit.partition import shifts
 from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.records import AS_PUBLISHED, Record
@@ -42,6 +43,26 @@ CUTS = {
 }
 # The columns of `table`
 COLUMNS = ["scale", "data", "method", "seeds", "threshold", "ARI", "best", "range", "note"]
+
+
+def recorded_scores(
+    record: Record, method: str = "EMD-CFL"
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``.
+
+    The scores are those of EMD-CFL, also as published, or the distances of PACFL or FedClust. Where
+    few clients take part in a round, pairs that had not met then are NaN. The true clusters are
+    those of the version of the data, or for ``domains`` those of the oracle.
+    """
+    column = "scores" if method.startswith("EMD-CFL") else "distances"
+    matrix = np.array(record.by_method[method][column].iloc[0].split("|"), dtype=float)
+    run = record.parameters
+    if run["version"] == "domains":
+        known = record.by_method["Oracle"]["clusters"].iloc[-1]
+        truth = np.array(known.split("|"), dtype=int)
+    else:
+        truth = shifts.true_clusters(run["version"], run["clients"])
+    return matrix.reshape(len(truth), -1), truth
 
 
 def curve(matrix: NDArray[np.float64], truth: ArrayLike, linkage: str | None) -> pd.DataFrame:
@@ -78,7 +99,7 @@ def recorded(record: Record, method: str) -> bool:
 def curve_of(record: Record, method: str) -> pd.DataFrame:
     """Compute the `curve` of a method in a run that has what it compared."""
     linkage = CUTS[method.removesuffix(AS_PUBLISHED)].linkage
-    return curve(*emd_cfl.recorded_scores(record, method), linkage)
+    return curve(*recorded_scores(record, method), linkage)
 
 
 def at(found: pd.DataFrame, threshold: ArrayLike) -> NDArray[np.float64]:
