@@ -33,8 +33,13 @@ EDITS = [
     ("07", "lr", 1e-6),
     ("07", "draws", 20),
 ]
-# Other parameters, where the defaults of an appendix take minutes
+# Other parameters, where the defaults take long
 SMALL: dict[str, dict[str, Any]] = {
+    "00": {"rounds": 2},
+    "02": {"rounds": 6},
+    "03": {"rounds": 6},
+    "04": {"rounds": 6},
+    "05": {"rounds": 2},
     "02b": {"rounds": 2, "repeats": 1},
     "03b": {"rounds": 4, "repeats": 1},
     "04b": {"rounds": 6, "repeats": 1},

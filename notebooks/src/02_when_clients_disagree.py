@@ -323,7 +323,7 @@ print(f"test images that another client trains on: {leaked:.0%}")
 
 # %% [markdown]
 # > **An honest limit.** Such a test set flatters every model that several clients trained, but not the model of a client that trains alone, so part of a cluster's lead at home is an illusion
-# > ([02b](02b_four_scenarios.ipynb#how-much-do-the-shared-images-flatter) measures how large). And our groups share no class. If they overlap, the clusters' models know more, and the crossing moves to the right (exercise 2).
+# > ([02b](02b_four_scenarios.ipynb#how-much-do-the-shared-images-flatter) measures how large). And our groups share no class. What changes if they do is exercise 2.
 #
 # ## What we saw
 #

@@ -296,7 +296,7 @@ every = [right(moved) for moved in updates]
 print("ARI in rounds 1, 2, …:", *(f"{value:.2f}" for value in every))
 
 # %% [markdown]
-# With these clients, round 1 would have done, and the rounds of waiting cost accuracy. At the papers' scale round 1 had the true groups in all scenarios that we tried, with one seed
+# With these clients, round 1 would have done, and the rounds of waiting were lost. At the papers' scale round 1 had the true groups in all scenarios that we tried, with one seed
 # each ([report 93](93_report_ocfl.ipynb#does-the-moment-matter-here)). In one case of [03b](03b_ocfl_controls.ipynb#does-the-round-matter) the clusters of round 1 are clearly worse than those of the first rise. When, then, is waiting good for something?
 #
 # ## Where waiting pays
@@ -382,7 +382,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# Each single round stays far from the truth, also the last one. The sum shows the four groups. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
+# No round alone shows the four groups, not even the last one, and the sum of all rounds does. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
 # stays: a client that has no more than ten images repeats their peculiarities in every round.
 #
 # ## A rule that can say no
@@ -426,10 +426,10 @@ for name, t in agreed.items():
     print(f"{name:<25} {'the halves never agree' if t is None else f'split in round {t}'}")
 
 # %% [markdown]
-# The rule splits early where one round is clear, later where it must wait, and not at all where there is nothing to find.
+# The rule splits early where one round is clear, usually later where it must wait, and not at all where there is nothing to find.
 #
-# > **An honest limit.** The halves show which differences *persist*, and not that they matter. With eight or ten clients without groups, the rule fired falsely in 9 of 12 runs of ours, because each client's few
-# > images repeat in every round. If the halves are of samples instead of rounds, this did not happen, but then clients need more images. It can also split too early, with two angles in one cluster.
+# > **An honest limit.** The halves show which differences *persist*, and not that they matter. With few clients and few images the rule can fire falsely where there are no groups, because what is peculiar to
+# > a client's images repeats in every round. Halves of samples instead of rounds avoid this, but then clients need more images. And the rule can split too early, with two angles in one cluster.
 #
 # ## What we saw
 #
