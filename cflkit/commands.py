@@ -286,7 +286,9 @@ def describe(name: str) -> dict[str, Any]:
 @click.option("--dataset", default="digits-8x8", help="The data.")
 @click.option("--version", default="quarter-turn", help="How clients differ, see partition.shifts.")
 @click.option("--samples", type=COUNT, default=200, help="Samples per client.")
-def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) -> int:
+def federate(
+    folder: Path, methods: tuple[str, ...], version: str, samples: int, **config: Any
+) -> int:
     """Run methods on processes, through Flower.
 
     A server and one node per client start on this machine, and their models are compared with those
@@ -294,27 +296,26 @@ def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) 
     tells how to do it on several machines. Needs the extra 'flower'.
     """
     try:
-        from cflkit.flower import demo
+        from cflkit.flower.demo import Demo, DemoError
     except ImportError as error:
         raise ParameterError(f"{error}; install the extra: pip install 'cflkit[flower]'") from error
-    folder = folder.resolve()
+    config |= {"methods": "; ".join(methods), "partition": f"{version}:samples={samples}"}
+    demonstration = Demo(folder.resolve(), config)
     try:
-        config = {"rounds": rounds, "methods": demo.line_up_text(methods)}
-        own = demo.Demo(folder, **given, config=config)
-        federation = own.prepare()
-    except (demo.DemoError, ValueError) as error:
+        federation = demonstration.prepare()
+    except (DemoError, ValueError) as error:
         raise ParameterError(str(error)) from error
-    print(f"starting a server and {given['clients']} nodes; their logs are in {folder}")
+    print(f"starting a server and {config['clients']} nodes; their logs are in {folder.resolve()}")
     try:
-        table = own.run(federation)
-    except demo.DemoError as error:
+        table = demonstration.run(federation)
+    except DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for row in table.itertuples():
         told = "equal to those of the simulation, bit for bit"
         told = told if row.equal else "NOT equal to those of the simulation"
         print(f"{row.method}: accuracy {row.accuracy:.3f}; the models are {told}")
-    print(f"every message: {own.output / 'messages.csv'}")
+    print(f"every message: {demonstration.output / 'messages.csv'}")
     return 0 if table["equal"].all() else 1
 
 

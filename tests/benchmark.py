@@ -380,16 +380,16 @@ def real_federation():
     This is the command of notebooks/a_real_federation.md. Bytes are those that the kit counts,
     method by method, and those that are sent.
     """
-    from cflkit.flower import demo  # needs the extra
-    from cflkit.flower.agreement import line_up_of
+    from cflkit.flower.demo import Demo  # needs the extra
+    from cflkit.flower.settings import Settings
 
     with tempfile.TemporaryDirectory() as folder:
-        told = demo.line_up_text(["fedavg", "ifca:k=2"])
-        own = demo.Demo(Path(folder), config={"rounds": 3, "methods": told})
+        own = Demo(Path(folder), {"clients": 4, "methods": "fedavg; ifca:k=2"})
         federation = own.prepare()
-        history = simulation.run(line_up_of(told), federation, 3, progress=False)
+        settings = Settings.of(own.config)
+        history = simulation.run(settings.methods, federation, settings.rounds, progress=False)
         begin = perf_counter()
-        assert own.run(own.prepare())["equal"].all()
+        assert own.run(federation)["equal"].all()
         whole = perf_counter() - begin
         messages = pd.read_csv(own.output / "messages.csv")
     rounds = messages[messages["round"] > 0]

@@ -1,22 +1,36 @@
-"""The Flower ``ClientApp``: it passes the server's messages to the process with a client's data.
+"""The Flower ``ClientApp``: a node answers the server's messages, each in a process of its own.
 
-Flower starts a new process for each message to a node. So this module must not import torch, which
-takes seconds. A node is started with the configuration ``socket="client.socket"``: the path of the
-socket on which `cflkit.flower.resident` listens, on the same machine and under the same user.
+A node checks the form of what it is asked: nothing is unpickled, arrays have their types and sizes,
+and only questions that a method of the run asks are answered. It cannot do more. The server chooses
+the methods and the models, and Flower even lets it choose the program that runs here.
 """
 
 from __future__ import annotations
 
-from multiprocessing.connection import Client, Connection
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from logging import WARNING
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
-from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
+from flwr.common.logger import log
+from torch import Tensor
 
-# The first part of an answer; the second one is the records, or the text of the error
-WORKED, FAILED = b"worked", b"failed"
+from cflkit.federation import Ask, Diverged, Jobs, LocalTraining, Losses, Request
+from cflkit.federation.interface import Mixture
+from cflkit.flower.client_data import federation_at
+from cflkit.flower.keys import read_secret
+from cflkit.flower.messages import is_array, one_line, packed, unpacked
+from cflkit.flower.settings import Settings
+
+TESTED = ("test", "backdoor")
+# The modules of the questions whose answers clients hide with their secret
+HIDDEN = ("cflkit.methods.emd_cfl_clients", "cflkit.methods.emd_cfl_variants")
 app = ClientApp()
 
 
@@ -25,32 +39,137 @@ app = ClientApp()
 @app.query()
 def answer(message: Message, context: Context) -> Message:
     """Answer one message of the server."""
-    if "socket" not in context.node_config:
-        raise ValueError("start the node with --node-config 'socket=\"client.socket\"'")
-    socket = Path(str(context.node_config["socket"]))
-    with Client(str(socket), authkey=key_of(socket).read_bytes()) as connection:
-        return Message(passed_on(connection, message.content), reply_to=message)
+    node = Node(context.run_config, context.node_config)
+    return Message(node.answered(message.content), reply_to=message)
 
 
-def key_of(socket: Path) -> Path:
-    """Return the path of the key that opens a socket; a node's private key ends in ``.key``."""
-    return socket.with_name(f"{socket.name}.authkey")
+class Refused(Exception):
+    """A node does not answer a message; the text says which client refuses it, and why."""
 
 
-def passed_on(connection: Connection, content: RecordDict) -> RecordDict:
-    """Return the resident process's answer; a `RuntimeError` says why it could not answer."""
-    connection.send_bytes(as_bytes(content))
-    said, answer = connection.recv_bytes(), connection.recv_bytes()
-    if said == FAILED:
-        raise RuntimeError(answer.decode())
-    return from_bytes(answer)
+class Node:
+    """A client with its data, which answers the requests of a run.
+
+    Parameters
+    ----------
+    run, node
+        The settings of the run (`settings`), and those of the node (`client_data.federation_at`).
+        The node's ``secret`` is the path of a file (`keys.write_secret`).
+    """
+
+    def __init__(self, run: Mapping[str, Any], node: Mapping[str, Any]) -> None:
+        self.settings = Settings.of(run)
+        self.client, self.federation = federation_at(self.settings, node)
+        # In Flower's simulation there are no secrets, and clients hide nothing
+        self.hides = "secret" in node or "data" not in node
+        if "secret" in node:
+            self.federation.shared_seed = read_secret(Path(str(node["secret"])))
+
+    def answered(self, content: RecordDict) -> RecordDict:
+        """Answer the content of a message; `Refused` says why not, and so does the node's log."""
+        try:
+            compute = self.computation(unpacked(content))
+        # Whatever a server sends, it gets no answer from here, and the node goes on
+        except Exception as error:
+            why = error if isinstance(error, Refused) else f"it cannot be read: {error!r}"
+            told = one_line(f"client {self.client} refuses a message of the server: {why}")
+            log(WARNING, "%s", told)
+            raise Refused(told) from error
+        try:
+            return packed(answer=compute())
+        except Diverged as error:  # the server sees which models are not finite
+            return packed(answer=error.trained)
+
+    def computation(self, request: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return the function that computes the answer, if the request has a right form."""
+        own = self.federation
+        match request:
+            case {"kind": "hello", "client": expected}:
+                if expected not in (None, self.client):
+                    raise Refused(
+                        f"it takes this node's key for that of client {expected}, but the data "
+                        f"here are those of client {self.client}: keys or numbers are swapped"
+                    )
+                return self.hello
+            case {"kind": "train", "jobs": sent, "order": int(order)} if order >= 0:
+                return partial(own.train, self.jobs(sent), order)
+            case {"kind": "ask", "jobs": sent, "place": int(place)} if place >= 0:
+                return partial(self.question(place).only(self.jobs(sent)).answered_by, own, 0)
+            case {"kind": "scores", "models": models, "mixtures": [*mixtures], "split": split}:
+                if split not in TESTED or not own.num_samples(self.client, split):
+                    raise Refused(f"models are not evaluated on the split {split!r}")
+                self.check_models(models)
+                if not all(map(partial(is_mixture, len(models)), mixtures)):
+                    raise Refused("a mixture must be pairs of a model's row and its weight")
+                return partial(self.scores, models, mixtures, split)
+        raise Refused(f"nodes do not answer such a request of the kind {request.get('kind')!r}")
+
+    # --- The form of requests ---------------------------------------------------------------------
+
+    def check_models(self, models: Any) -> None:
+        """Check that models are rows of the network's width; for some questions there are none."""
+        width = self.federation.parameters + self.federation.buffers
+        if not any(is_array(models, torch.float32, (None, columns)) for columns in (0, width)):
+            raise Refused(f"models must be rows of {width} numbers of float32")
+
+    def jobs(self, sent: Any) -> Jobs:
+        """Return jobs that were sent."""
+        models, of, columns = sent["models"], sent["model_of"], sent["columns"]
+        self.check_models(models)
+        if not is_array(of, torch.int64, (None,)) or not 0 <= of.min() <= of.max() < len(models):
+            raise Refused("each job must have one of the models")
+        sizes = {"anchor": models.shape[1], "weights": self.federation.num_samples(self.client)}
+        for name, values in columns.items():
+            if name == "about":  # clients, of which JSON makes a list
+                values[:] = [tuple(own) if isinstance(own, list) else own for own in values]
+                fit = all(self.are_clients(own) for own in values)
+            else:
+                fit = all(is_array(own, torch.float32, (sizes[name],)) for own in values)
+            if len(values) != len(of) or not fit:
+                raise Refused(f"{name!r} has a wrong form")
+        training = None if sent["training"] is None else LocalTraining(**sent["training"])
+        return Jobs(models, of, torch.full_like(of, self.client), training, **columns)
+
+    def are_clients(self, about: Any) -> bool:
+        """Return whether a value is the number of a client, or a tuple of such numbers."""
+        clients = about if isinstance(about, tuple) else (about,)
+        return all(type(own) is int and 0 <= own < self.settings.clients for own in clients)
+
+    def question(self, place: int) -> Request:
+        """Return the question that a method of the run asks."""
+        match request := self.settings.asked[place]:
+            case Losses():
+                return request
+            case Ask(question=question) if self.hides or question.__module__ not in HIDDEN:
+                return request
+            case Ask():
+                raise Refused("clients hide this answer with a secret; start with --secret")
+        raise Refused("this is no question")
+
+    # --- Answers ----------------------------------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        """Return the client's number, and how many samples it has in each split."""
+        own = self.federation
+        counts = {split: own.num_samples(self.client, split) for split in own.partition.splits}
+        return {"client": self.client, "samples": counts}
+
+    def scores(self, models: Tensor, mixtures: list[Any], split: str) -> list[Any]:
+        """Return macro-F1 and accuracy of each mixture of models."""
+        keys = [b"%d" % row for row in range(len(models))]
+        mixed: list[Mixture] = [tuple((keys[row], share) for row, share in m) for m in mixtures]
+        pairs = [(mixture, self.client) for mixture in mixed]
+        found = self.federation.scores(dict(zip(keys, models, strict=True)), pairs, split)
+        return [np.array(found[pair]) for pair in pairs]
 
 
-def as_bytes(content: RecordDict) -> bytes:
-    """Write records in Flower's own form for messages, without pickle."""
-    return recorddict_to_proto(content).SerializeToString()
-
-
-def from_bytes(sent: bytes) -> RecordDict:
-    """Read what `as_bytes` has written."""
-    return recorddict_from_proto(ProtoRecordDict.FromString(sent))
+def is_mixture(models: int, mixture: Any) -> bool:
+    """Return whether a mixture is pairs of a model's row and its weight."""
+    match mixture:
+        case [[int(row), float(share)], *more]:
+            return (
+                0 <= row < models
+                and math.isfinite(share)
+                and (not more or is_mixture(models, more))
+            )
+    return False

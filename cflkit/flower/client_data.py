@@ -1,0 +1,160 @@
+"""One client's data: a file of its own, or a part of a set of the kit or of flwr-datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cflkit import datasets, partition
+from cflkit.datasets import DatasetError, ImageSet
+from cflkit.datasets.files import read_arrays
+from cflkit.datasets.images import fifth_for_test
+from cflkit.datasets.labels import numbered, whole
+from cflkit.datasets.own_data import as_features, as_images
+from cflkit.federation import Federation
+from cflkit.flower.settings import Settings, named
+from cflkit.partition import Partition, shifts
+
+# The order of the splits matters: which samples are drawn from a split depends on its place
+SPLITS = ("train", "test", "validation", "backdoor")
+NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+Splits = dict[str, tuple[Tensor, Tensor]]
+
+
+def federation_at(settings: Settings, node: Mapping[str, Any]) -> tuple[int, Federation]:
+    """Return a node's client, and the federation as this client sees it.
+
+    Parameters
+    ----------
+    settings : Settings
+        The settings of the run.
+    node : mapping
+        The configuration of the node: ``client`` and the path of its ``data`` (`samples_in`).
+        Without these, the client has the number ``partition-id``, and its data are those that
+        ``dataset`` and ``partition`` describe. A name with a slash, such as ``ylecun/mnist``, is a
+        set of flwr-datasets, and the partition then names one of its partitioners.
+
+    Raises
+    ------
+    DatasetError, PartitionError
+        There is no such client, or its data cannot be used, or do not fit the settings.
+    """
+    client, count = int(node["client" if "data" in node else "partition-id"]), settings.clients
+    if not 0 <= client < count:
+        raise DatasetError(f"clients are numbered from 0 to {count - 1}; there is no {client}")
+    if "data" in node:
+        return client, alone(settings, client, samples_in(Path(node["data"]), settings.names))
+    if "/" in settings.dataset:
+        return client, alone(settings, client, of_the_hub(settings, client))
+    return client, settings.federation(*of_the_kit(settings))
+
+
+def of_the_kit(settings: Settings) -> tuple[ImageSet, Partition]:
+    """Make the data of all clients that ``dataset`` and ``partition`` describe.
+
+    The partition is a recipe of `cflkit.partition` or a version of its `shifts`, with options.
+    """
+    images, (name, options) = datasets.load(settings.dataset), named(settings.partition)
+    options |= {"clients": settings.clients, "seed": settings.seed}
+    if name not in ("iid", "dirichlet", "ocfl", "class_mixtures"):
+        return shifts.make(images, name, **options)
+    made: tuple[ImageSet, Partition] = getattr(partition, name)(images, **options)
+    return made
+
+
+def of_the_hub(settings: Settings, client: int) -> Splits:
+    """Read a client's part of a data set of flwr-datasets; a fifth of each class is for testing."""
+    import flwr_datasets  # an optional package
+
+    name, options = named(settings.partition)
+    parts = getattr(flwr_datasets.partitioner, name)(num_partitions=settings.clients, **options)
+    hub = flwr_datasets.FederatedDataset(dataset=settings.dataset, partitioners={"train": parts})
+    part = hub.load_partition(client, "train")
+    column = {type(kind).__name__: name for name, kind in part.features.items()}
+    pictures = np.stack([np.asarray(picture) for picture in part[column["Image"]]])
+    samples, labels = as_images(pictures, settings.dataset), np.array(part[column["ClassLabel"]])
+    indices = zip(("train", "test"), fifth_for_test(labels), strict=True)
+    return {split: (samples[own], torch.from_numpy(labels[own])) for split, own in indices}
+
+
+def save(path: Path, images: ImageSet, partition: Partition, client: int) -> None:
+    """Write the file of one client of a partition, which its owner alone can read."""
+    arrays: dict[str, NDArray[Any]] = {}
+    # Features are held as images of one pixel (`as_features`)
+    kind = "features" if images.shape[1:] == (1, 1) else "images"
+    for split, indices in partition.splits.items():
+        index = torch.from_numpy(indices[client])
+        samples = images.images[index].numpy()
+        arrays[f"{split}_{kind}"] = samples if kind == "images" else samples.reshape(len(index), -1)
+        arrays[f"{split}_labels"] = images.labels[index].numpy()
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def samples_in(path: Path, names: Sequence[str] = ()) -> Splits:
+    """Read a client's file: for each split, the images (or features) and the labels.
+
+    It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
+    perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
+    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``. Where the
+    federation names its classes, labels are these ``names``, and otherwise their numbers.
+
+    Raises
+    ------
+    DatasetError
+        The file cannot be read, or lacks an array, or an array does not fit.
+    """
+    arrays, found = read_arrays(path), Splits()
+    for split in SPLITS:
+        kinds = [kind for kind in ("images", "features") if f"{split}_{kind}" in arrays]
+        labels = arrays.get(f"{split}_labels")
+        if not kinds and labels is None and split not in ("train", "test"):
+            continue
+        if len(kinds) != 1 or labels is None:
+            raise DatasetError(
+                f"{path} needs {split}_labels, and either {split}_images or {split}_features"
+            )
+        name, what = f"{split}_{kinds[0]}", f"{path}: {split}_labels"
+        convert = as_images if kinds == ["images"] else as_features
+        samples = convert(arrays[name], f"{path}: {name}")
+        if labels.shape[:1] != (len(samples),):
+            raise DatasetError(
+                f"{path}: {name} has {len(samples)} rows, but the labels have the shape "
+                f"{labels.shape}"
+            )
+        own = NOTHING  # a client may have no sample in a split
+        if len(labels):
+            own = numbered(labels, names, what) if names else whole(labels, what)
+        found[split] = samples, torch.from_numpy(own)
+    return found
+
+
+def alone(settings: Settings, client: int, splits: Splits) -> Federation:
+    """Build the federation as one client sees it: the other clients have no samples.
+
+    The client has the number that it has in the whole federation. Batch orders depend on this
+    number and the seed, so it trains exactly as in the simulation.
+    """
+    kinds = {(samples.dtype, samples.shape[1:]) for samples, _ in splits.values()}
+    if len(kinds) > 1 or next(iter(kinds))[1] != settings.shape:
+        shapes = ", ".join(f"{tuple(shape)} of {dtype}" for dtype, shape in kinds)
+        raise DatasetError(
+            f"all splits must have samples of one type and of the shape {settings.shape}, as the "
+            f"settings say, not {shapes}"
+        )
+    pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
+    images = ImageSet("own", pool, labels, pool[:0], labels[:0], settings.num_classes, files={})
+    held, start = {split: [NOTHING] * settings.clients for split in splits}, 0
+    for split, (_, targets) in splits.items():
+        held[split][client] = np.arange(start, start + len(targets))
+        start += len(targets)
+    train, test = held.pop("train"), held.pop("test")
+    parts = Partition(images.name, train, test, None, {"name": images.name}, held)
+    return settings.federation(images, parts)

@@ -1,0 +1,157 @@
+"""The settings of a run: the values of ``[tool.flwr.app.config]`` in the app's ``pyproject.toml``.
+
+Flower gives them to the server and to each node. `--run-config` replaces some of them.
+
+- ``methods``: the rows of the results, separated by semicolons. Each is the name of a method, and
+  perhaps its options, such as ``ifca:k=4``.
+- ``rounds``: the number of rounds.
+- ``clients``: the number of clients; the run waits until all of them are there.
+- ``clients-per-round``: how many of them take part in a round; 0 for all.
+- ``dataset``, ``partition``: the data of nodes that have no file of their own (`client_data`).
+- ``shape``, ``classes``: of the images, as channels, height and width; and the number of classes,
+  or their names, separated by commas.
+- ``model``, ``epochs``, ``batch-size``, ``optimizer``, ``lr``, ``momentum``, ``seed``: the network
+  and its local training.
+- ``nodes``: for each client, in order, the number that ``flwr supernode register`` has printed for
+  the key of its node, separated by commas. So no node can say that it is another client. In
+  Flower's simulation, nodes have no keys, and it is empty.
+- ``wait``, ``timeout``: how long to wait for all clients at the start, and for an answer, in
+  seconds. A node may die and come back meanwhile; then the run ends, and says who is missing.
+- ``output``: a folder for the results and the checkpoint. A run that ended early goes on from
+  there when it is started again with the same settings. By default, nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+from cflkit import methods
+from cflkit._bounds import STRICT, Count, Natural, Optimizer, Positive, one_line
+from cflkit.datasets import ImageSet
+from cflkit.datasets.labels import one_form
+from cflkit.federation import Federation, LocalTraining, Request
+from cflkit.methods import Method
+from cflkit.partition import Partition
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import parse_yaml
+
+# The Flower app: `flwr run` sends this folder to the nodes
+APP = Path(__file__).with_name("app")
+PROJECT = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
+DEFAULTS: dict[str, Any] = PROJECT["tool"]["flwr"]["app"]["config"]
+# The methods that nodes cannot run, and why
+SAMPLES = "its clients cluster their samples, and here they train classifiers"
+ONLY_SIMULATED = {"fedcref": SAMPLES, "fedcref-variant": SAMPLES}
+ONLY_SIMULATED["fedrc"] = "its server would need the labels of the clients' samples"
+
+
+def named(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``NAME:OPTION=VALUE,…`` into the name and its options, with values as in YAML."""
+    name, _, options = text.partition(":")
+    try:
+        return name, parse_yaml(repr(text), re.sub(r"(\w+)=", r"\1: ", f"{{{options}}}"))
+    except ParameterError as error:
+        raise ValueError(str(error)) from error
+
+
+def line_up_of(text: str) -> dict[str, Method]:
+    """Build the methods of the setting ``methods``; a `ValueError` says which one cannot be."""
+    found = {}
+    for row in filter(None, map(str.strip, text.split(";"))):
+        name, options = named(row)
+        if name in ONLY_SIMULATED:
+            raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[name]}")
+        found[row] = methods.make(name, **options)
+    if not found:
+        raise ValueError("methods must be names such as 'fedavg; ifca:k=4'")
+    return found
+
+
+def parts(text: Any) -> Any:
+    """Split a text at its commas, into numbers where it has only digits between them."""
+    if not isinstance(text, str):
+        return text
+    found = tuple(one_form(part.strip()) for part in text.split(",") if text)
+    return tuple(map(int, found)) if all(map(str.isdecimal, found)) else found
+
+
+class Settings(BaseModel):
+    """The settings of a run, as the module describes them; each node has the same."""
+
+    model_config = STRICT | ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    methods: Annotated[dict[str, Method], BeforeValidator(line_up_of)]
+    rounds: Count
+    clients: Count
+    clients_per_round: Natural
+    dataset: str
+    partition: str
+    shape: Annotated[tuple[Count, Count, Count], BeforeValidator(parts)]
+    classes: Annotated[Count | tuple[str, ...], BeforeValidator(parts)]
+    model: str
+    epochs: int
+    batch_size: int
+    optimizer: Optimizer
+    lr: float
+    momentum: float
+    seed: Natural
+    nodes: Annotated[tuple[Natural, ...], BeforeValidator(parts)]
+    wait: Positive
+    timeout: Positive
+    output: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """Read the values of a run; a `ValueError` says which one cannot be."""
+        try:
+            return cls(**config)
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from error
+
+    @model_validator(mode="after")
+    def consistent(self) -> Settings:
+        """Refuse settings that contradict each other."""
+        if self.clients_per_round > self.clients:
+            raise ValueError(f"{self.clients_per_round} of {self.clients} clients cannot take part")
+        if len({*self.names} - {""}) < len(self.names):
+            raise ValueError(f"classes must be different names, not {', '.join(self.names)}")
+        if self.nodes and not len({*self.nodes}) == len(self.nodes) == self.clients:
+            raise ValueError(
+                "nodes must be the numbers that 'flwr supernode register' has printed for the keys "
+                f"of the {self.clients} clients, in their order"
+            )
+        assert self.training, "it is checked, too"
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the classes, in their order, if clients' labels are names."""
+        return self.classes if isinstance(self.classes, tuple) else ()
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes."""
+        return len(self.classes) if isinstance(self.classes, tuple) else self.classes
+
+    @property
+    def training(self) -> LocalTraining:
+        """Return the local training."""
+        kept = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
+        return LocalTraining(*kept)
+
+    @property
+    def asked(self) -> list[Request]:
+        """Return what the methods ask for besides trainings; server and nodes count them alike."""
+        return [request for method in self.methods.values() for request in method.asks()]
+
+    def federation(self, images: ImageSet, partition: Partition) -> Federation:
+        """Build the federation of these settings, which computes as the nodes do."""
+        given = images, partition, self.model, self.training
+        here: dict[str, Any] = {"seed": self.seed, "device": "cpu", "engine": "threads"}
+        return Federation(*given, clients_per_round=self.clients_per_round or None, **here)

@@ -1,0 +1,162 @@
+"""A strategy of Flower that is watched: how different its clients' updates are, round by round.
+
+The strategy can be any one of Flower's, with any model. It computes what it would compute alone::
+
+    strategy = watched(FedAvg(), print, file="watch.npz")
+    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
+
+The file is one of NumPy (``.npz``) with these arrays, for R rounds, m clients and P parameters:
+
+- ``round`` ``[R]``: the rounds, from 1; ``clients`` ``[m]``: Flower's numbers of the nodes;
+- ``divergence`` ``[R, m, m]``: the cosine distances of the clients' updates (`cosine_divergence`);
+- ``updates`` ``[R, m, P]``, float32: the updates themselves, if they are asked for.
+
+The rows of a client that sent no update in a round are NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from logging import WARNING
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import Message
+from flwr.common.logger import log
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from cflkit import clustering
+from cflkit.divergence import Matrix, cosine_divergence, temperature
+
+Watched = TypeVar("Watched", bound=Strategy)
+Vector = NDArray[np.float32]
+# The clusterers that need no number of clusters and no threshold
+CLUSTERERS = ("hdbscan", "meanshift", "affinity")
+# How names of buffers end, such as BatchNorm's statistics, which are no parameters
+BUFFERS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen in a round of m clients.
+
+    Attributes
+    ----------
+    round : int
+        The round, from 1.
+    clients : ndarray
+        ``[m]``, uint64: the clients' nodes, in ascending order.
+    updates : ndarray
+        ``[m, P]``, float32: the trained minus the received parameters.
+    divergence : ndarray
+        ``[m, m]``, the cosine distances of the updates.
+    temperature : float
+        The temperature of the divergence (`cflkit.divergence.temperature`).
+    clusters : dict of str to ndarray
+        The labels ``[m]`` that each clusterer finds, by its name.
+    """
+
+    round: int
+    clients: NDArray[np.uint64]
+    updates: Vector
+    divergence: Matrix
+    temperature: float
+    clusters: dict[str, clustering.Labels]
+
+
+def watched(
+    strategy: Watched,
+    callback: Callable[[Sight], Any] | None = None,
+    *,
+    file: str | Path | None = None,
+    updates: bool = False,
+) -> Watched:
+    """Return a strategy of Flower that also tells what it sees after each round of training.
+
+    Buffers of BatchNorm are left out. A round with fewer than two usable updates is not told. What
+    goes wrong here ends up in the log, and not in the training.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        The strategy, whose methods are wrapped in place.
+    callback : callable, optional
+        What is called with the `Sight` of a round.
+    file : path, optional
+        The file that is written after each round; the module describes its arrays.
+    updates : bool
+        Whether the file has the updates, too. All rounds' updates are then kept in memory.
+    """
+    configure, aggregate = strategy.configure_train, strategy.aggregate_train
+    received: dict[int, Vector] = {}  # by each node in this round
+    kept: list[dict[str, Any]] = []
+
+    def configure_train(*given: Any, **named: Any) -> Iterable[Message]:
+        messages = list(configure(*given, **named))
+        # Most strategies send all nodes the same record
+        records = {id(own.content): own for own in messages}
+        known = {key: parameters(own) for key, own in records.items()}
+        received.clear()
+        received.update((own.metadata.dst_node_id, known[id(own.content)]) for own in messages)
+        return messages
+
+    def aggregate_train(server_round: int, replies: Iterable[Message]) -> Any:
+        answers = list(replies)
+        try:
+            sight = look(server_round, answers, received)
+            rows = ("round", "clients", "divergence", *(("updates",) if updates else ()))
+            kept.append({name: getattr(sight, name) for name in rows})
+            if file is not None:
+                write(Path(file), kept)
+            if callback is not None:
+                callback(sight)
+        except Exception as error:
+            log(WARNING, "round %s is not watched: %s", server_round, error)
+        return aggregate(server_round, answers)
+
+    strategy.configure_train = configure_train  # type: ignore[method-assign]
+    strategy.aggregate_train = aggregate_train  # type: ignore[method-assign]
+    return strategy
+
+
+def parameters(message: Message) -> Vector:
+    """Return the parameters of a message's first arrays, which are the model, as one vector."""
+    arrays = next(iter(message.content.array_records.values()))
+    parts = (array.numpy() for name, array in arrays.items() if not name.endswith(BUFFERS))
+    return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"])
+
+
+def look(server_round: int, replies: Iterable[Message], received: dict[int, Vector]) -> Sight:
+    """Return what the replies of a round show."""
+    sent = {own.metadata.src_node_id: own for own in replies if not own.has_error()}
+    if len(sent) < 2:
+        raise ValueError(f"{len(sent)} clients have sent updates")
+    clients = sorted(sent)
+    moved = np.empty((len(clients), len(received[clients[0]])), dtype=np.float32)
+    for row, client in zip(moved, clients, strict=True):
+        np.subtract(parameters(sent[client]), received[client], out=row)
+    gamma = cosine_divergence(moved)
+    clusters = {name: clustering.make(name).fit_predict(gamma) for name in CLUSTERERS}
+    nodes = np.array(clients, dtype=np.uint64)
+    return Sight(server_round, nodes, moved, gamma, float(temperature(gamma)), clusters)
+
+
+def write(file: Path, rounds: list[dict[str, Any]]) -> None:
+    """Write all rounds into a file, which is complete at any time."""
+    clients = np.unique(np.concatenate([own["clients"] for own in rounds]))
+    arrays = {"round": np.array([own["round"] for own in rounds]), "clients": clients}
+    for name in rounds[0].keys() - arrays.keys():
+        first = rounds[0][name]
+        width = len(clients) if name == "divergence" else first.shape[1]
+        arrays[name] = np.full((len(rounds), len(clients), width), np.nan, first.dtype)
+        for whole, own in zip(arrays[name], rounds, strict=True):
+            rows = np.searchsorted(clients, own["clients"])
+            columns = rows if name == "divergence" else np.arange(width)
+            whole[np.ix_(rows, columns)] = own[name]
+    draft = file.with_name(f"{file.name}.draft")
+    with draft.open("wb") as opened:
+        np.savez(opened, **arrays)  # type: ignore[arg-type]
+    draft.replace(file)
