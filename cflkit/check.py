@@ -24,7 +24,17 @@ from cflkit.course.sources import CourseError, exercise_of
 SECONDS = 10
 
 
-def check(exercise: str, answer: Any, seed: int = 0) -> bool:
+class Verdict(int):
+    """Whether an answer is right; JupyterLab does not repeat it below the sentence."""
+
+    def _ipython_display_(self) -> None:
+        """Show nothing."""
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
+def check(exercise: str, answer: Any, seed: int = 0) -> Verdict:
     """Tell whether an answer is right. If it is not, print a hint.
 
     Parameters
@@ -38,33 +48,43 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
 
     Returns
     -------
-    bool
-        Whether the answer is right.
+    Verdict
+        Whether the answer is right, as a truth value.
 
     Raises
     ------
     CourseError
         There is no such exercise, or a person judges it.
     """
-    known, rng = exercise_of(exercise), np.random.default_rng(seed)
-    if isinstance(known, Predict):
-        hint = known.hint(answer, rng)  # it runs an experiment, which takes long on some machines
-    elif isinstance(known, Implement):
-        try:
-            hint = within(SECONDS, lambda: known.hint(answer, rng))
-        except TimeoutError:
-            hint = f"The check was ended after {SECONDS} seconds. Does a loop never end?"
-    else:
-        raise CourseError(
-            f"exercise {exercise} is answered in words, which no program can judge; compare your "
-            "answer with the rubric: `python -m cflkit course OUT` writes it into OUT/solutions"
-        )
+    hint = hint_for(exercise, answer, seed)
     if hint is None:
-        because = f" {known.because}" if isinstance(known, Predict) else ""
-        print(f"{exercise} is right.{because}")
+        because = getattr(exercise_of(exercise), "because", "")
+        print(f"{exercise} is right. {because}".rstrip())
     else:
         print(f"{exercise} is not right yet. {hint}")
-    return hint is None
+    return Verdict(hint is None)
+
+
+def grade(exercise: str, answer: Any, seed: int) -> None:
+    """Raise a `CourseError` if an answer is not right; feedback shows its sentence alone."""
+    if hint_for(exercise, answer, seed) is not None:
+        raise CourseError(f"no points for {exercise}: it is not right for all inputs")
+
+
+def hint_for(exercise: str, answer: Any, seed: int) -> str | None:
+    """Judge an answer; return None if it is right, and a hint otherwise. See `check`."""
+    known, rng = exercise_of(exercise), np.random.default_rng(seed)
+    if isinstance(known, Predict):
+        return known.hint(answer, rng)  # it runs an experiment, which takes long on some machines
+    if isinstance(known, Implement):
+        try:
+            return within(SECONDS, lambda: known.hint(answer, rng))
+        except TimeoutError:
+            return f"The check was ended after {SECONDS} seconds. Does a loop never end?"
+    raise CourseError(
+        f"exercise {exercise} is answered in words, which no program can judge; compare your "
+        "answer with the rubric: `python -m cflkit course OUT` writes it into OUT/solutions"
+    )
 
 
 def written(exercise: str, answer: Callable[..., Any], seed: int = 0) -> Callable[..., Any]:

@@ -291,8 +291,9 @@ def test_a_lesson_goes_on_with_the_solution_where_nothing_right_is_written(capsy
 
 def test_module_and_function_are_the_same_check():
     solution = EXERCISES["01.1"].solution
-    assert cflkit.check.check("01.1", solution) is True
-    assert check("01.1", solution) is True
+    assert cflkit.check.check("01.1", solution)
+    assert repr(check("01.1", solution)) == "True"
+    assert check("01.1", solution)._ipython_display_() is None, "JupyterLab repeats no verdict"
 
 
 @pytest.mark.parametrize("id", ["01.99", "55.1", "", "one"])
@@ -613,6 +614,9 @@ def test_nbgrader_grades_blank_half_and_whole_submissions(tmp_path, monkeypatch)
     assert not re.search("SOLUTION|HIDDEN", str(release))
     submissions = {"blank": release, "half": half_solved(source), "whole": versions.solved(source)}
     submissions["endless"] = versions.solved(source)
+    submissions["merged"] = versions.solved(source)
+    [merged, *_] = [c for c in submissions["merged"].cells if c.source.startswith("check(")]
+    del merged.metadata["nbgrader"]
     # The last function that is graded, which no other calls
     functions = [c for c in submissions["endless"].cells if c.source.startswith("def ")]
     last = [c for c in functions if versions.answered(c)][-1]

@@ -44,11 +44,7 @@ METADATA = {
 BLANK_ANSWER = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
-# nbgrader's usual 30 seconds are short for experiments, and for two checks of a loop without end
-CONFIG = """c = get_config()
-c.CourseDirectory.course_id = "clustered-federated-learning"
-c.Execute.timeout = 60
-"""
+CONFIG = PROJECT / "notebooks" / "src" / "nbgrader_config.py"
 
 
 def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
@@ -118,7 +114,7 @@ def hidden_check(visible: str) -> str:
     return (
         "\n### BEGIN HIDDEN TESTS\n"
         "import cflkit.check\n\n"
-        f"assert cflkit.check.check({arguments}, seed={HIDDEN_SEED})\n"
+        f"cflkit.check.grade({arguments}, seed={HIDDEN_SEED})\n"
         "### END HIDDEN TESTS"
     )
 
@@ -214,7 +210,7 @@ def write_into(out: Path, solutions: bool, only: Collection[str]) -> None:
             write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
             write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
     if solutions:
-        (out / "nbgrader" / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
+        shutil.copy(CONFIG, out / "nbgrader")
     if solutions and not only:
         write_instructors_pack(out)
 
