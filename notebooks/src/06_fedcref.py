@@ -26,7 +26,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb).
 #
-# **Study minutes:** 25. **Minutes on two cores:** 0.5
+# **Study minutes:** 26. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. Nardi, L. Valerio, A. Passarella, *Federated Clustering: An Unsupervised Cluster-Wise Training for
 # Decentralized Data Distributions*, arXiv 2408.10664. The method is FedCRef, federated cluster-wise refinement.

@@ -103,7 +103,7 @@ def fedcref() -> dict[str, Any]:
 
 def insertion() -> dict[str, Any]:
     """Lesson 07: the image of its Figure 1, three orders of its pixels, and their curves."""
-    names = lesson("07_explaining_cluster_models", until="areas")
+    names = lesson("07_explaining_cluster_models", until="three")
     order, seed = names["explain"].pixel_order, names["run"].seed
     image, heats = names["image"][0], names["three"]
     return {
