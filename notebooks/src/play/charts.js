@@ -157,7 +157,7 @@ export function anglePicture(distance, colours, digits) {
  */
 export function drawCurves(svg, title, series, rounds, range, words, { shown, rings = [] }) {
   const [, , width, height] = svg.getAttribute("viewBox")?.split(" ").map(Number) ?? [];
-  const [left, right, top, bottom] = [44, width - 122, 10, height - 22]; // with room for the names at the ends
+  const [left, right, top, bottom] = [50, width - 120, 10, height - 22]; // with room for the names at the ends
   const x = (/** @type {number} */ round) => left + ((round - 1) / (rounds - 1)) * (right - left);
   const y = (/** @type {number} */ value) => bottom - ((value - range[0]) / (range[1] - range[0])) * (bottom - top);
   const text = (/** @type {number} */ u, /** @type {number} */ v, /** @type {string} */ inside, /** @type {string} */ look) =>

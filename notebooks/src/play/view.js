@@ -6,7 +6,7 @@
  * with `&play=8` the page plays to round 8. The reader's own groups are in it as turns and classes, as in
  * `groups=0-0123456789,2-0123456789`.
  */
-import { anglePicture, colour, drawCurves, drawGamma, drawLit, element, makeStar, moveStar, paint } from "./charts.js";
+import { anglePicture, colour, drawCurves, drawGamma, drawLit, element, makeStar, moveStar, paint, tag } from "./charts.js";
 import { numbered } from "./engine.js";
 import { OFFICES, SCENES, groupsOf, groupsText, makeClients, trueGroups, unpacked } from "./scenes.js";
 
@@ -228,6 +228,7 @@ function drawCharts() {
   element("score-of").textContent = `accuracy in round ${length().rounds}`;
   const least = Math.floor(10 * Math.min(0.5, ...ends)) / 10;
   drawCurves(element("score"), "When to split", [{ values: ends, look: "main" }], length().rounds, [least, 1], percent, { shown, rings: score ? results(score) : [] });
+  if (!ends.length) element("score").insertAdjacentHTML("beforeend", tag("text", { x: 185, y: 38, class: "tick middle" }, `You will see after round ${length().rounds}`));
 }
 
 /** The rings of the score: you, the server's rule, and the best round. @param {import("./worker.js").Score} score @returns {import("./charts.js").Ring[]} */
