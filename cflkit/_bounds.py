@@ -9,9 +9,9 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 # Strict: a value must have the type that the annotation names, so a text is no number
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
@@ -23,27 +23,44 @@ SMALLEST, LARGEST = 1.2e-38, 3.4e38
 # Between two bounds of the same side, so that each is told by itself
 THEN = AfterValidator(float)
 
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0), THEN, Field(ge=SMALLEST, le=LARGEST)]
-NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
-Share = Annotated[float, Field(ge=0, le=1)]
-PositiveShare = Annotated[float, Field(gt=0, le=1), THEN, Field(ge=SMALLEST)]
-Percent = Annotated[float, Field(gt=0, le=100)]
-Angle = Annotated[float, Field(gt=0, le=180)]
-CosineThreshold = Annotated[float, Field(gt=0, le=2)]  # 2 is the largest cosine distance
+
+def as_python(value: Any) -> Any:
+    """Return a number of NumPy or a tensor with one number as Python's, and all else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+PLAIN = BeforeValidator(as_python)
+
+Count = Annotated[int, Field(ge=1, le=MOST), PLAIN]
+TwoOrMore = Annotated[int, Field(ge=2), PLAIN]
+Natural = Annotated[int, Field(ge=0), PLAIN]
+Positive = Annotated[float, Field(gt=0), THEN, Field(ge=SMALLEST, le=LARGEST), PLAIN]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST), PLAIN]
+Share = Annotated[float, Field(ge=0, le=1), PLAIN]
+PositiveShare = Annotated[float, Field(gt=0, le=1), THEN, Field(ge=SMALLEST), PLAIN]
+Percent = Annotated[float, Field(gt=0, le=100), PLAIN]
+Angle = Annotated[float, Field(gt=0, le=180), PLAIN]
+CosineThreshold = Annotated[float, Field(gt=0, le=2), PLAIN]  # 2 is the largest cosine distance
 # The number of training seeds that a lesson's figures show. The record is of the first seed alone,
 # so this is no part of the record or of its name
 Repeats = Annotated[int, Field(ge=1, le=MOST, exclude=True)]
 # Options of local training
 Optimizer = Literal["sgd", "adam"]
-Momentum = Annotated[float, Field(ge=0, lt=1)]
+Momentum = Annotated[float, Field(ge=0, lt=1), PLAIN]
 # Options of EMD-CFL and of FedCRef
 Clusters = Literal["neighbourhoods", "components"]
-Sample = Annotated[int, Field(ge=2, le=MOST)]
+Sample = Annotated[int, Field(ge=2, le=MOST), PLAIN]
 Normalisation = Literal["min-max", "absolute"]
 Match = Literal["all", "first", "best"]
 Stop = Literal["paper", "code"]
+
+
+def checked_seed(seed: Any) -> int:
+    """Return a seed as Python's; a `ValueError` without one, since nothing could be repeated."""
+    number = as_python(seed)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"seed must be a whole number from 0 on, not {seed!r}")
+    return number
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

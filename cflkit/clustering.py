@@ -1,12 +1,18 @@
 """Clusterers of a divergence matrix, with the ``fit_predict`` of scikit-learn.
 
 Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]``, which
-are numbered from 0 in order of first appearance. Clustering packages take seconds to import, so
-each clusterer imports its own only when it is used.
+are numbered from 0 in order of first appearance. Distances that differ by no more than a rounding
+are made equal first (`levelled`), and k-means computes in one thread, so that neither the last bits
+nor the number of cores decide. Where distances tie, the order of the clients decides as it
+does in the clusterer's library: k-means and affinity propagation draw from their seed for it. If
+the clients in reverse order would then have other clusters, a note says so.
+
+Clustering packages take seconds to import, so each clusterer imports its own only when it is used.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Annotated, Any, Literal
 
@@ -14,21 +20,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
+from threadpoolctl import threadpool_limits
 
-from cflkit._bounds import STRICT, Count, Positive, one_line
+from cflkit._bounds import STRICT, Count, Natural, Positive, TwoOrMore, one_line
 
 Labels = NDArray[np.int64]
 Distances = NDArray[np.float64]
 Noise = Literal["own cluster", "singletons", "nearest"]
 Linkage = Literal["average", "complete", "single", "weighted"]
 STRONGER = 0.9  # the damping of the second try of affinity propagation
+# The rounding of an update, as a share of its length: 16 times that of float32, since an update is
+# the difference of two models that are up to a hundred times as long. Equal clients, trained on
+# their samples in another order, differed by at most half of it
+UPDATE_ROUNDING = 2.0**-20
 # How far rounding may take a distance from 0 or from its mirror image: a share of the largest
 # distance (angles of float32 need most of it), and a least value for clients that hardly differ
 ROUNDED, LEAST = 1e-3, 1e-6
+TIED = "distances tie: with the clients in another order, the clusters would be others"
 
 
 class Clusterer:
-    """The interface that methods expect; clusterers define `_grouped`, or `answer` as a whole."""
+    """The interface that methods expect; clusterers define `_grouped`, or `noted` with a note."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``, in order of first appearance."""
@@ -37,7 +49,28 @@ class Clusterer:
     def answer(self, distance: ArrayLike) -> tuple[Labels, str | None]:
         """Return the labels as `fit_predict`, and what a record must say of them, if anything."""
         gamma = checked(distance)
-        return canonical_labels(self._grouped(gamma)), None
+        if not getattr(self, "wrong_sign", False):  # what was published is not mended
+            gamma = levelled(gamma)
+        answer, note = self.noted(gamma)
+        labels = canonical_labels(answer)
+        if self.has_ties(gamma):
+            reverse = canonical_labels(self.noted(gamma[::-1, ::-1])[0][::-1])
+            if (reverse != labels).any() and self.as_good(reverse, labels, gamma):
+                note = "; ".join(filter(None, [note, TIED]))
+        return labels, note
+
+    def has_ties(self, gamma: Distances) -> bool:
+        """Return whether two pairs of clients are equally far apart, so that order can decide."""
+        apart = gamma[np.triu_indices(len(gamma), 1)]
+        return len(np.unique(apart)) < len(apart)
+
+    def as_good(self, labels: Labels, others: Labels, gamma: Distances) -> bool:
+        """Return whether a tie lies between two answers, and not the luck of a start."""
+        return True
+
+    def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
+        """Return labels ``[m]`` in any order, and what a record must say of them."""
+        return np.asarray(self._grouped(gamma)), None
 
     def _grouped(self, gamma: Distances) -> ArrayLike:
         """Return labels ``[m]`` in any order."""
@@ -61,12 +94,16 @@ class HDBSCAN(Clusterer):
     Notes
     -----
     Mutual reachability makes many edges equally long, and their order decides. Without clear
-    groups, another numbering of the clients can therefore give other clusters.
+    groups, another numbering of the clients can therefore give other clusters. A note says so.
     """
 
-    min_cluster_size: Annotated[int, Field(ge=2)] | None = None
+    min_cluster_size: TwoOrMore | None = None
     noise: Noise = "own cluster"
     implementation: Literal["hdbscan", "scikit-learn"] = "hdbscan"
+
+    def has_ties(self, gamma: Distances) -> bool:
+        """Return True: mutual reachability makes ties of its own."""
+        return True
 
     def _grouped(self, gamma: Distances) -> ArrayLike:
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
@@ -91,13 +128,26 @@ class KMeans(Clusterer):
     """k-means on the rows of Γ, given the number of clusters (OCFL-KM, the ideal case)."""
 
     n_clusters: Count = 3
-    seed: int = 0
+    seed: Natural = 0
 
-    def _grouped(self, gamma: Distances) -> ArrayLike:
+    def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
+        """Return the labels, and a note if there are fewer different clients than clusters."""
         from sklearn import cluster
 
         k = min(self.n_clusters, len(np.unique(gamma, axis=0)))
-        return cluster.KMeans(k, n_init=10, random_state=self.seed).fit_predict(gamma)
+        few = f"k-means found {k} clusters of {self.n_clusters}, since no more clients differ"
+        with threadpool_limits(limits=1):  # each thread adds up its own clients, in another order
+            labels = cluster.KMeans(k, n_init=10, random_state=self.seed).fit_predict(gamma)
+        return labels, few if k < self.n_clusters else None
+
+    def as_good(self, labels: Labels, others: Labels, gamma: Distances) -> bool:
+        """Return whether two answers have the same sum of squares."""
+
+        def squares(answer: Labels) -> float:
+            parts = [gamma[answer == cluster] for cluster in np.unique(answer)]
+            return sum(float(((part - part.mean(axis=0)) ** 2).sum()) for part in parts)
+
+        return math.isclose(squares(labels), squares(others), abs_tol=UPDATE_ROUNDING)
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -144,13 +194,12 @@ class AffinityPropagation(Clusterer):
         The only damping to try, in [0.5, 1).
     """
 
-    seed: int = 0
+    seed: Natural = 0
     wrong_sign: bool = False
     damping: Annotated[float, Field(ge=0.5, lt=1)] | None = None
 
-    def answer(self, distance: ArrayLike) -> tuple[Labels, str | None]:
+    def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
         """Return the labels, and a note if the messages did not converge at the first try."""
-        gamma = checked(distance)
         similarity = gamma if self.wrong_sign else -gamma
         first = self.damping or 0.5
         labels, converged = self._propagated(similarity, first)
@@ -164,9 +213,9 @@ class AffinityPropagation(Clusterer):
 
             told = f"{note}: the labels are those of the last iteration"
             warnings.warn(told, ConvergenceWarning, stacklevel=3)
-        return canonical_labels(labels), note
+        return labels, note
 
-    def _propagated(self, similarity: Distances, damping: float) -> tuple[ArrayLike, bool]:
+    def _propagated(self, similarity: Distances, damping: float) -> tuple[Labels, bool]:
         """Return labels ``[m]``, and whether the messages converged."""
         from sklearn import cluster
         from sklearn.exceptions import ConvergenceWarning
@@ -239,7 +288,7 @@ def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.f
 
     If k of them lie above a threshold, a cut at the threshold leaves k + 1 clusters.
     """
-    gamma = checked(distance)
+    gamma = levelled(checked(distance))
     return dendrogram(gamma, linkage)[:, 2] if len(gamma) > 1 else np.zeros(0)
 
 
@@ -274,6 +323,25 @@ def assign_noise(distance: Distances, labels: Labels, policy: str) -> Labels:
             means = [distance[client, labels == cluster].mean() for cluster in clusters]
             assigned[client] = clusters[int(np.argmin(means))]
     return assigned
+
+
+def levelled(gamma: Distances) -> Distances:
+    r"""Return distances ``[m, m]`` in which those that differ by no more than a rounding are equal.
+
+    If two vectors of length 1 are each wrong by :math:`r`, then their distance
+    :math:`\|a - b\|` is wrong by :math:`2r`, and their cosine distance
+    :math:`d = \|a - b\|^2 / 2` by :math:`2r\sqrt{2d} + 2r^2`: by 3e-6 for a right angle, and by
+    2e-12 for equal vectors. Here, :math:`r` is `UPDATE_ROUNDING`; for distances above 2, all is in
+    units of half of the largest. Distances that follow each other within this limit become the
+    smallest of them, as long as they lie within the limit together.
+    """
+    values, place = np.unique(gamma, return_inverse=True)
+    unit = max(1.0, values[-1] / 2)
+    limits = 2 * UPDATE_ROUNDING * (np.sqrt(2 * abs(values) * unit) + UPDATE_ROUNDING * unit)
+    chain = np.concatenate([[0], np.cumsum(np.diff(values) > limits[1:])])
+    first = np.searchsorted(chain, chain)  # where the chain of each value begins
+    steps = (values - values[first]) // limits[first]
+    return (values[first] + steps * limits[first])[place.reshape(gamma.shape)]
 
 
 def canonical_labels(labels: ArrayLike) -> Labels:

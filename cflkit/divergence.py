@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cflkit._threads import threads_per_operation
+from cflkit.clustering import checked
 from cflkit.models.rows import device_of_doubles, finite_rows
 
 Matrix = NDArray[np.float64]
@@ -137,30 +139,47 @@ def earth_movers_distance(
         raise ValueError(f"unknown cost {cost!r}; choose from {', '.join(COSTS)}")
     if sinkhorn is not None and not 0 < sinkhorn < np.inf:
         raise ValueError(f"sinkhorn must be positive and finite, not {sinkhorn}")
-    one, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1]:
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ValueError(
-            f"samples must be [n, d] with the same d, not {one.shape} and {other.shape}"
+            f"samples must be [n, d] with the same d, not {first.shape} and {second.shape}"
         )
-    if not len(one) or not len(other):
+    if not len(first) or not len(second):
         raise ValueError("an empty sample has no distance to anything")
-    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise ValueError("a sample is not finite")
     import ot  # only here, since few processes need it
     from sklearn.metrics import pairwise_distances
 
-    costs = pairwise_distances(one, other, cost)
-    masses = np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))
+    # scikit-learn takes tiny vectors for zero, squares of huge ones are infinite, and POT's solver
+    # takes tiny costs for equal. A power of two changes no digit
+    if cost == "cosine":
+        first, second = (np.ldexp(rows, -exponents(rows, axis=1)) for rows in (first, second))
+        unit = 0
+    else:
+        unit = max(exponents(first), exponents(second))
+        first, second = np.ldexp(first, -unit), np.ldexp(second, -unit)
+    costs = pairwise_distances(first, second, cost)
+    power = exponents(costs)
+    costs = np.ldexp(costs, -power)
+    masses = np.full(len(first), 1 / len(first)), np.full(len(second), 1 / len(second))
     if sinkhorn is None:
-        return float(ot.emd2(*masses, costs, numItermax=1_000_000))
-    plan = ot.sinkhorn(*masses, costs, sinkhorn, numItermax=10_000, warn=False)
-    arrived = plan.sum(axis=1) * len(one), plan.sum(axis=0) * len(other)
+        return float(np.ldexp(ot.emd2(*masses, costs, numItermax=1_000_000), power + unit))
+    strength = float(np.ldexp(sinkhorn, -power - unit))
+    plan = ot.sinkhorn(*masses, costs, strength, numItermax=10_000, warn=False)
+    arrived = plan.sum(axis=1) * len(first), plan.sum(axis=0) * len(second)
     if not all(np.allclose(mass, 1, atol=1e-3) for mass in arrived):
         raise ValueError(
             f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}: take a "
             "larger one, or exact distances"
         )
-    return float((plan * costs).sum())
+    return float(np.ldexp((plan * costs).sum(), power + unit))
+
+
+def exponents(values: Matrix, axis: int | None = None) -> Any:
+    """Return the exponent e of the largest absolute value, which is below 2ᵉ; 0 for zeros."""
+    largest = np.abs(values).max(axis=axis, keepdims=axis is not None, initial=0)
+    return np.frexp(largest)[1]
 
 
 def principal_angles(
@@ -238,13 +257,9 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     Raises
     ------
     ValueError
-        The matrix is not square or not finite, or ``p`` or ``scale`` is out of bounds.
+        The matrix has no distances (`clustering.checked`), or ``p`` or ``scale`` is out of bounds.
     """
-    gamma = np.asarray(divergence, dtype=np.float64)
-    if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1]:
-        raise ValueError(f"divergence must be a square matrix, not of shape {gamma.shape}")
-    if not np.isfinite(gamma).all():
-        raise ValueError("divergence holds NaN or infinity")
+    gamma = checked(divergence)
     if not p >= 1 or (scale is not None and not 0 < scale < np.inf):  # NaN is neither
         raise ValueError(f"needs p ≥ 1 and a finite scale > 0, not {p} and {scale}")
     n = len(gamma)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cflkit._bounds import checked_seed
 from cflkit.clustering import checked, dendrogram
 
 # L. Kaufman, P. Rousseeuw, Finding Groups in Data, 1990: clusters with less are weak
@@ -79,7 +80,7 @@ def structure_test(divergence: ArrayLike, clouds: int = 99, seed: int = 0) -> St
     variances = np.linalg.eigvalsh(-centring @ gamma @ centring)[1:].clip(0)
     noise = np.median(variances)
     widths = np.sqrt((variances - noise).clip(0) / m)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(checked_seed(seed))
     own, as_clear = best_silhouette(2 * gamma), 1
     for _ in range(clouds):
         cloud = rng.standard_normal((m, m - 1)) * widths

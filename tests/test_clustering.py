@@ -11,8 +11,10 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.cluster import MeanShift as SklearnMeanShift
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
 
 from cflkit import clustering, methods
+from cflkit.divergence import cosine_divergence
 
 
 def blocks(sizes, noise=0.1, seed=0, directions=None):
@@ -112,6 +114,64 @@ def test_affinity_propagation_that_does_not_settle_still_answers():
         ours = clustering.make("affinity", damping=0.5).fit_predict(gamma)
     assert ours.max() > 0
     assert adjusted_rand_score(labels, ours) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("angle", [90, 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_roundings_decide_no_cluster(dtype, angle, seed):
+    """Updates of a group are parallel, and differ by the rounding of their lengths alone."""
+    rng = np.random.default_rng(seed)
+    first, other = np.linalg.qr(rng.normal(size=(5000, 2)))[0].T
+    second = np.cos(np.radians(angle)) * first + np.sin(np.radians(angle)) * other
+    lengths = rng.uniform(0.2, 1.2, size=(10, 1))
+    updates = lengths * np.repeat([first, second], 5, axis=0)
+    gamma = cosine_divergence(updates.astype(dtype))
+    levels = clustering.levelled(gamma)
+    assert len(np.unique(levels)) == 2 and abs(levels - gamma).max() < 3e-6
+    for name in ("hdbscan", "meanshift", "affinity", "kmeans"):
+        options = {"n_clusters": np.int64(2)} if name == "kmeans" else {}
+        labels, note = clustering.make(name, **options).answer(gamma)
+        assert labels.tolist() == [0] * 5 + [1] * 5 and note is None, name
+
+
+@given(st.integers(2, 40), st.integers(0, 1000), st.sampled_from([1.0, 90.0]))
+def test_levels_keep_what_can_be_told_apart(m, seed, scale):
+    gamma = scale * np.random.default_rng(seed).uniform(size=(m, m))
+    levels = clustering.levelled(gamma)
+    limit = 3 * clustering.UPDATE_ROUNDING * max(1, scale)
+    assert (levels <= gamma).all() and abs(levels - gamma).max() < limit
+    order = np.argsort(gamma.ravel())
+    assert (np.diff(levels.ravel()[order]) >= 0).all()
+
+
+TIE = np.array([[0.0, 1, 2, 3], [1, 0, 1, 2], [2, 1, 0, 1], [3, 2, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "distance", "note"),
+    [
+        ("agglomerative", {"n_clusters": 3}, TIE, clustering.TIED),
+        ("kmeans", {"n_clusters": 3}, TIE, clustering.TIED),
+        ("kmeans", {"n_clusters": 2}, TIE, None),
+        ("kmeans", {"n_clusters": 4}, np.zeros((3, 3)), "k-means found 1 clusters of 4"),
+        ("hdbscan", {}, blocks((5, 5, 5))[0], None),
+    ],
+)
+def test_an_answer_that_rests_on_the_order_of_clients_says_so(name, options, distance, note):
+    answered = clustering.make(name, **options).answer(distance)[1]
+    assert answered is None if note is None else note in answered
+
+
+def test_k_means_has_the_same_clusters_with_any_number_of_threads():
+    gamma = np.where(np.subtract.outer(*[np.repeat(range(3), 5)] * 2) == 0, 0.1, 0.8)
+    gamma[10:, :5] = gamma[:5, 10:] = 0.1
+    np.fill_diagonal(gamma, 0)
+    labels = []
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads, user_api="openmp"):
+            labels.append(clustering.make("kmeans").fit_predict(gamma).tolist())
+    assert labels[0] == labels[1] == labels[2]
 
 
 def near_twins(sizes, seed):

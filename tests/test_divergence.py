@@ -116,8 +116,10 @@ def test_an_update_that_is_not_finite_is_named(bad):
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match="matrix"):
         cosine_divergence(np.zeros(3))
-    with pytest.raises(ValueError, match="square"):
-        temperature(np.zeros((2, 3)))
+    wrong = {"square": np.zeros((2, 3)), "similarities": np.eye(3), "are 0 or more": np.eye(3) - 1}
+    for message, matrix in (wrong | {"not symmetric": np.tri(3, k=-1)}).items():
+        with pytest.raises(ValueError, match=message):
+            temperature(matrix)
     for wrong in ({"p": 0.5}, {"p": np.nan}, {"scale": 0}, {"scale": np.nan}, {"scale": np.inf}):
         with pytest.raises(ValueError, match="p ≥ 1"):
             temperature(np.zeros((2, 2)), **wrong)

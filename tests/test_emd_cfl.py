@@ -46,6 +46,19 @@ def test_distance_is_that_of_an_independent_solver(seed):
     assert euclidean == pytest.approx(wasserstein_distance_nd(a, b), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("sinkhorn", [None, 0.5])
+@pytest.mark.parametrize("factor", [1e-300, 1e-20, 1e-12, 1e155])
+def test_distances_follow_the_unit_of_the_points(factor, sinkhorn):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(60, 5)), rng.normal(size=(7, 5)) + 1
+    expected = earth_movers_distance(a, b, sinkhorn)
+    assert earth_movers_distance(a * factor, b, sinkhorn) == pytest.approx(expected, rel=1e-9)
+    expected = earth_movers_distance(a, b, sinkhorn, "euclidean")
+    scaled = sinkhorn and sinkhorn * factor
+    distance = earth_movers_distance(a * factor, b * factor, scaled, "euclidean")
+    assert distance / factor == pytest.approx(expected, rel=1e-9)
+
+
 points = st.tuples(st.integers(1, 8), st.just(3)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.floats(-10, 10).map(lambda v: round(v, 2)))
 )

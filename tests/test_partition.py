@@ -272,7 +272,23 @@ def alone(classes):
         (lambda: alone([[0], [9]]), "no sample has class 9 of 0 to 8"),
         (lambda: partition.iid(numbers(), clients=0), "cannot be drawn"),
         (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
-        (lambda: partition.dirichlet(numbers(), clients=3, alpha=0), "alpha > 0"),
+        *(
+            (partial(partition.dirichlet, numbers(), clients=3, alpha=alpha), "alpha above 0 and")
+            for alpha in (0, np.inf, np.nan)
+        ),
+        (lambda: alone([[-1, 0], [1]]), "no sample has class -1"),
+        *(
+            (partial(made, seed=None), "seed must be a whole number from 0 on, not None")
+            for made in (
+                partial(partition.iid, numbers(), clients=3),
+                partial(partition.dirichlet, numbers(), clients=3, alpha=1.0),
+                partial(partition.class_mixtures, numbers(), clients=3, samples_per_class=9),
+                partial(partition.by_owners, owned([0] * 9)),
+                partial(validated, 0.3),
+                partial(make, clients=9),
+                partial(of_domains, "two", 8),
+            )
+        ),
         (lambda: partition.dirichlet(numbers(), clients=700, alpha=1), "use fewer clients"),
         (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
         (lambda: partition.by_owners(owned([0, 0, 1])), r"clients \[1\] of numbers have fewer"),
@@ -344,13 +360,15 @@ def test_a_manifest_keeps_everything(tmp_path_factory, split):
     assert (again.recipe, [*again.splits]) == (split.recipe, [*split.splits])
 
 
-@pytest.mark.parametrize("field", ["train", "test", "cluster", "hash"])
+@pytest.mark.parametrize("field", ["train", "test", "cluster", "hash", "recipe"])
 def test_an_altered_manifest_is_refused(tmp_path, field):
     path = make(clients=5, draws=20).save(tmp_path / "split.json")
     manifest = json.loads(path.read_text())
     client = manifest["clients"][0]
     if field == "hash":
         manifest["hash"] = "2:" + "0" * 64
+    elif field == "recipe":
+        manifest["recipe"]["seed"] += 1
     else:
         client[field] = 1 if field == "cluster" else client[field][:-1]
     path.write_text(json.dumps(manifest))

@@ -19,6 +19,8 @@ from captum.attr import LayerAttribution, LayerGradCam
 from torch import Tensor, nn
 from torchvision.transforms.functional import gaussian_blur
 
+from cflkit._bounds import checked_seed
+
 BASELINES = ("zeros", "blur", "mean")
 BLUR = 11  # the side of the kernel that blurs an image, in pixels
 SMALLEST_BLURRED = BLUR // 2 + 1  # of a smaller image, the border cannot be mirrored
@@ -116,7 +118,7 @@ def brightness_maps(images: Tensor) -> Tensor:
 
 def random_maps(images: Tensor, seed: int) -> Tensor:
     """Draw random maps ``[n, height, width]``, which every explanation method should beat."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     n, _, height, width = images.shape
     return torch.rand(n, height, width, generator=generator).to(images.device)
 
@@ -150,7 +152,7 @@ def pixel_order(maps: Tensor, seed: int) -> Tensor:
     information then scores like noise, and not like a walk from the upper left corner.
     """
     flat = maps.flatten(1)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     shuffled = torch.rand(flat.shape, generator=generator).argsort(dim=1).to(maps.device)
     order = flat.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)
     return shuffled.gather(1, order)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from cflkit._bounds import STRICT
+from cflkit._bounds import STRICT, Count, Natural, checked_seed
 from cflkit.explain import CHUNK, area, brightness_maps, centre_maps, curves, gradcam, random_maps
 from cflkit.federation import Federation
 from cflkit.methods.base import Method
@@ -83,7 +83,7 @@ def samples_from(
         pool = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
     else:
         raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed(seed))
     return np.sort(generator.permutation(pool)[:size])
 
 
@@ -108,11 +108,11 @@ class Assessment:
     """
 
     layer: str
-    sample_size: int = 350
-    step: int = 20
+    sample_size: Count = 350
+    step: Count = 20
     baseline: str = "zeros"
     explained: Literal["predicted", "true"] = "predicted"
-    seed: int = 0
+    seed: Natural = 0
 
 
 def of_explanations(rows: pd.DataFrame) -> dict[str, float]:

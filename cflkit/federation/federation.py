@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cflkit import models
+from cflkit._bounds import checked_seed
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine, requests
 from cflkit.federation.blueprint import Blueprint
@@ -105,7 +106,8 @@ class Federation:
             raise ValueError(
                 f"clients_per_round must be from 1 to {self.clients}, not {clients_per_round}"
             )
-        self.seed, self.shared_seed, self.training = seed, seed, training or LocalTraining()
+        self.seed = self.shared_seed = seed = checked_seed(seed)
+        self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         precision = self.training.precision
         self.engine = machine.engine_to_use(engine, self.device, precision)

@@ -6,25 +6,22 @@ clustering-agnostic assumption, section 6.2, names these extensions. The choices
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit import clustering
-from cflkit._bounds import STRICT
+from cflkit._bounds import STRICT, TwoOrMore
 from cflkit.divergence import CHUNK, cosine_divergence
 from cflkit.federation import Jobs, Server
 from cflkit.methods.base import average_updates, client_weights, local_updates
 from cflkit.methods.ocfl import OCFL
 from cflkit.models.rows import as_doubles, device_of_doubles
-
-TwoOrMore = Annotated[int, Field(ge=2)]
 
 
 @dataclass(config=STRICT)

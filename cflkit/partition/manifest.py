@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cflkit._bounds import one_line
+from cflkit._bounds import checked_seed, one_line
 from cflkit._files import check_regular
 
 Indices = NDArray[np.int64]
@@ -45,6 +45,7 @@ class Manifest(BaseModel):
     dataset: str
     recipe: dict[str, Any]
     hash: str
+    recipe_hash: str | None = None  # manifests of older versions have none
     clients: list[ClientEntry] = Field(min_length=1)
 
 
@@ -137,9 +138,10 @@ class Partition:
         """Return ``2:`` and the SHA-256 of everything that decides which client holds what.
 
         It covers the data set's name, the true clusters, the names of the splits, and the indices
-        of each client in each split. It covers neither the recipe, which only tells how the
-        partition was made, nor pixels. These follow from the data set's name, which includes the
-        shift of a shifted set, and from its files, whose checksums are in `ImageSet.files`.
+        of each client in each split. It does not cover the recipe, which only tells how the
+        partition was made, and has a hash of its own in a manifest. Nor does it cover pixels. These
+        follow from the data set's name, which includes the shift of a shifted set, and from its
+        files, whose checksums are in `ImageSet.files`.
         """
         digest = hashlib.sha256(framed(self.dataset.encode()))
         # Known clusters have eight bytes each, so that they never equal these seven
@@ -152,6 +154,11 @@ class Partition:
                 digest.update(framed(integers(indices)))
         return f"2:{digest.hexdigest()}"
 
+    @property
+    def recipe_hash(self) -> str:
+        """Return the SHA-256 of the recipe as JSON."""
+        return hashlib.sha256(as_json(self.recipe, sort_keys=True).encode()).hexdigest()
+
     def save(self, path: str | Path) -> Path:
         """Write the manifest as JSON and return its path."""
         clusters = [None] * self.clients if self.clusters is None else self.clusters.tolist()
@@ -160,9 +167,9 @@ class Partition:
             for m, cluster in enumerate(clusters)
         ]
         manifest = {"dataset": self.dataset, "recipe": self.recipe, "hash": self.hash}
+        manifest |= {"recipe_hash": self.recipe_hash, "clients": clients}
         path = Path(path)
-        text = json.dumps(manifest | {"clients": clients}, default=lambda number: number.item())
-        path.write_text(text + "\n")
+        path.write_text(as_json(manifest) + "\n")
         return path
 
     @classmethod
@@ -189,10 +196,11 @@ class Partition:
             partition = cls(manifest.dataset, train, test, known, manifest.recipe, more)
         except PartitionError as error:
             raise PartitionError(f"{path}: {error}") from error
-        if manifest.hash != partition.hash:
-            raise PartitionError(
-                f"{path} was altered: it states the hash {manifest.hash}, but has {partition.hash}"
-            )
+        for what in ("hash", "recipe_hash"):
+            stated, computed = getattr(manifest, what), getattr(partition, what)
+            if stated not in (None, computed):
+                fault = f"it states the {what} {stated}, but has {computed}"
+                raise PartitionError(f"{path} was altered: {fault}")
         return partition
 
 
@@ -213,6 +221,19 @@ def local_splits(
         train.append(np.sort(shuffled[tests:]))
         test.append(np.sort(shuffled[:tests]))
     return train, test
+
+
+def as_json(value: Any, **options: Any) -> str:
+    """Return JSON, with the numbers of NumPy as Python's."""
+    return json.dumps(value, default=lambda number: number.item(), **options)
+
+
+def seeded(seed: int) -> np.random.Generator:
+    """Return the generator of a seed; raise a `PartitionError` if it is none."""
+    try:
+        return np.random.default_rng(checked_seed(seed))
+    except ValueError as error:
+        raise PartitionError(str(error)) from error
 
 
 def fault_of(numbers: Any, unique: bool = True) -> str | None:

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cflkit._bounds import LARGEST
 from cflkit.datasets.images import ImageSet
-from cflkit.partition.manifest import Indices, Partition, PartitionError, local_splits
+from cflkit.partition.manifest import Indices, Partition, PartitionError, local_splits, seeded
 
 
 def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:
@@ -26,7 +27,7 @@ def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:
         raise PartitionError(f"the share must be above 0 and below 1, not {share}")
     if "validation" in split.more:
         raise PartitionError("the partition has validation samples already")
-    generator = np.random.default_rng(seed)
+    generator = seeded(seed)
     train, validation = [], []
     for client, held in enumerate(split.train):
         count = max(1, round(share * len(held)))
@@ -53,7 +54,7 @@ def iid(
     if clients < 1 or not 4 <= draws <= share:
         wanted = f"{clients} clients of {draws} samples each, and at least 4,"
         raise PartitionError(f"{wanted} cannot be drawn from {total} samples")
-    generator = np.random.default_rng(seed)
+    generator = seeded(seed)
     parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
     one = np.zeros(clients, dtype=np.int64)
@@ -70,10 +71,11 @@ def dirichlet(
     accordingly. The draw is repeated, up to 100 times, while a client holds fewer than 4 samples.
     No two clients share a sample, and all clients form one true cluster.
     """
-    if clients < 1 or not alpha > 0:
-        raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
+    if clients < 1 or not 0 < alpha <= LARGEST:
+        needs = f"needs clients ≥ 1, and alpha above 0 and up to {LARGEST:g}"
+        raise PartitionError(f"{needs}, not {clients} and {alpha}; iid gives equal shares")
     labels = images.labels.numpy()
-    generator = np.random.default_rng(seed)
+    generator = seeded(seed)
     for _ in range(100):
         by_class = []
         for label in np.unique(labels):
@@ -106,7 +108,7 @@ def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
         raise PartitionError(f"{fault}; leave them out, and number the others from 0")
     order = np.argsort(images.owners.numpy(), kind="stable")
     parts = np.split(order, np.cumsum(counts)[:-1])
-    splits = local_splits(parts, np.random.default_rng(seed))
+    splits = local_splits(parts, seeded(seed))
     return images, Partition(images.name, *splits, None, {"name": "by_owners", "seed": seed})
 
 
@@ -170,7 +172,7 @@ def class_mixtures(
     sets = sum(math.comb(len(classes), size) for size in range(min_classes, max_classes + 1))
     if unique and clients > sets:
         raise PartitionError(f"{clients} clients cannot differ in classes: there are {sets} sets")
-    generator = np.random.default_rng(seed)
+    generator = seeded(seed)
     drawn: list[tuple[int, ...]] = []
     while len(drawn) < clients:
         size = generator.integers(min_classes, max_classes, endpoint=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit.datasets.images import ImageSet
-from cflkit.partition.manifest import Indices, Partition, PartitionError, local_splits
+from cflkit.partition.manifest import Indices, Partition, PartitionError, local_splits, seeded
 
 # Classes of the three clusters, by the number of classes in the data set: ten in MNIST,
 # Fashion-MNIST and CIFAR-10, nine in PathMNIST, eight in BloodMNIST.
@@ -146,13 +146,13 @@ def by_class_sets(
     """
     m, counts = sum(sizes), np.bincount(labels)
     for label in (label for allowed in class_sets for label in sorted(allowed)):
-        if label >= len(counts) or not counts[label]:
+        if not 0 <= label < len(counts) or not counts[label]:
             raise PartitionError(f"no sample has class {label} of 0 to {len(counts) - 1}")
     count = len(labels) // m if draws is None else draws
     if count < 4 or m > len(labels):
         fault = f"{m} clients on {len(labels)} samples have {count} draws each, but need at least 4"
         raise PartitionError(f"{fault}; use fewer clients or more draws")
-    generator = np.random.default_rng(seed)
+    generator = seeded(seed)
 
     def parts() -> Iterator[Indices]:
         for allowed, size in zip(class_sets, sizes, strict=True):

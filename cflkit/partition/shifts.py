@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.datasets.images import ImageSet
-from cflkit.partition.manifest import Indices, Partition, PartitionError
+from cflkit.partition.manifest import Indices, Partition, PartitionError, seeded
 
 # A function from a group's images and their labels to the shifted images
 Shift = Callable[[Tensor, Tensor], Tensor]
@@ -218,7 +218,7 @@ def by_groups(
     """
     if not len(images.test_labels):
         raise PartitionError(f"{images.name} has no test images, but each client needs some")
-    generator = np.random.default_rng(recipe["seed"])
+    generator = seeded(recipe["seed"])
     members = recipe["clients"] // len(groups)
     # The authors' error in splitting the test images is only in their notebook for rotations
     slip = recipe["published"] and manipulated is None
@@ -322,7 +322,7 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
     least = PACS_IMAGES if recipe["samples"] is None else recipe["samples"]
     if images.domains is None:
         raise PartitionError(f"{images.name} has no domains")
-    generator = np.random.default_rng(recipe["seed"])
+    generator = seeded(recipe["seed"])
     test_share, validation_share = (0.2, 0.2) if recipe["published"] else (0.1, 1 / 9)
     train, test, validation, clusters = [], [], [], []
     for domain in images.domains.unique().tolist():
