@@ -304,7 +304,7 @@ plots.show_frames(
 
 # %% [markdown]
 # The perceptron serves all groups alike. The convolutional network is a see-saw: in one round it works for one group, in the next for another, because each group pulls it towards its own classes. The mean over the groups
-# hides this. With more rounds the see-saw becomes calmer, so it is no law of clients who disagree.
+# hides this. In one run of 60 rounds the see-saw became calmer, so it is no law of clients who disagree.
 #
 # ## The clients' own test sets are too easy
 #
