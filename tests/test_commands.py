@@ -18,7 +18,7 @@ import pytest
 from click import shell_completion
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import results
+from reports import results, sentences
 
 from cflkit import __main__, _project
 from cflkit.__main__ import main
@@ -548,6 +548,7 @@ def test_pages_and_ledger_are_written_from_the_records(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "PAGES", written_pages)
     monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
     monkeypatch.setattr(records, "committed", lambda: [])
+    monkeypatch.setattr(sentences, "paragraphs", lambda *_: {})
     assert pages.write_pages() == [tmp_path / "ledger.csv", *written_pages]
     written = (tmp_path / "README.md").read_text()
     assert written.startswith("before\n<!-- lessons")

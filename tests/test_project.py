@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from reports import sentences
 from ruamel.yaml import YAML
 
 from cflkit import datasets, divergence, methods, simulation
@@ -130,7 +131,8 @@ def test_the_readme_names_commands_and_files_that_exist():
 
 @pytest.mark.slow
 def test_the_readmes_tables_are_what_the_kit_writes(committed):
-    tables = pages.tables(committed, ledger.ledger(committed))
+    book = ledger.ledger(committed)
+    tables = pages.tables(committed, book) | sentences.paragraphs(committed, book)
     texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
     assert [pages.filled(text, tables) for text in texts] == texts
     for name in tables:

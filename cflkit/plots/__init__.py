@@ -108,7 +108,9 @@ def divergence(
     return axes
 
 
-def clusterings(truth: ArrayLike, found: Mapping[str, ArrayLike], axes: Axes | None = None) -> Axes:
+def clusterings(
+    truth: ArrayLike, clusters: Mapping[str, ArrayLike], axes: Axes | None = None
+) -> Axes:
     """Draw clusterings as strips, one per row, with the true clusters ``[m]`` on top.
 
     A cluster has the number and the colour of the true cluster that it matches best. Clusters that
@@ -116,7 +118,7 @@ def clusterings(truth: ArrayLike, found: Mapping[str, ArrayLike], axes: Axes | N
     """
     axes = axes or plt.gca()
     rows = {"truth": np.asarray(truth)}
-    rows |= {name: renamed(truth, labels) for name, labels in found.items()}
+    rows |= {name: renamed(truth, labels) for name, labels in clusters.items()}
     known = rows["truth"].max() + 1  # as `renamed` counts
     for place, labels in enumerate(rows.values()):
         for client, label in enumerate(labels.tolist()):

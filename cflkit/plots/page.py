@@ -138,12 +138,12 @@ def show_frames(
         raise ValueError(f"{len(figures)} frames need as many labels, not {len(labels)}")
     width = width_of(figures[0])
     pictures = [png_of(figure) for figure in figures]
-    page = slider([as_webp(own) for own in pictures], labels, number, alt, first, width)
+    page = slider([as_webp(picture) for picture in pictures], labels, number, alt, first, width)
     shown = {"text/html": page, "image/png": base64.b64encode(pictures[first]).decode()}
     display(shown, metadata={"image/png": {"width": width, "alt": alt}}, raw=True)
     display(Markdown(f"**Figure {number}.** {caption}"))
     if name is not None:
-        images = [PIL.Image.open(io.BytesIO(own)) for own in pictures]
+        images = [PIL.Image.open(io.BytesIO(picture)) for picture in pictures]
         path, second = folder() / f"{name}.gif", 1000
         images[0].save(path, save_all=True, append_images=images[1:], duration=second, loop=0)
     for figure in figures:
@@ -172,16 +172,16 @@ def slider(
         "f.querySelectorAll('img').forEach((p,i)=>p.style.display=i==this.value?'':'none');"
         "f.querySelector('output').value=t;this.setAttribute('aria-valuetext',t)"
     )
-    told = html.escape(labels[first])
+    label = html.escape(labels[first])
     return (
         # On a phone, a picture is not made smaller than can be read, and moves sideways instead
         '<figure class="cflkit-frames" style="margin:0;overflow-x:auto;'
         f'max-width:{width}px;--least:{min(width, LEGIBLE)}px">{pictures}'
         '<label style="display:flex;gap:1em;align-items:center">'
         f'<input type="range" min="0" max="{len(frames) - 1}" value="{first}" style="flex:1" '
-        f'aria-label="Frame of figure {number}" aria-valuetext="{told}" '
+        f'aria-label="Frame of figure {number}" aria-valuetext="{label}" '
         f'data-labels="{html.escape("|".join(labels))}" oninput="{html.escape(move)}">'
-        f'<output style="min-width:12em">{told}</output></label></figure>'
+        f'<output style="min-width:12em">{label}</output></label></figure>'
         # Where scripts run, the first frame takes the place of the one that makes sense alone
         f'<style onload="{html.escape(BEGIN)}">'
         ".cflkit-frames img{max-width:100%;min-width:var(--least);height:auto}</style>"
@@ -205,15 +205,15 @@ def png_of(figure: Figure) -> bytes:
     figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
     counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
-    found = np.array([colour for _, colour in counted])
+    colours = np.array([colour for _, colour in counted])
     rest = 120 if any(axes.images for axes in figure.axes) else 12
     shades = picture.quantize(rest, PIL.Image.Quantize.MAXCOVERAGE).getpalette() or []
-    palette = np.vstack([found[:FREQUENT], np.reshape(shades[: 3 * rest], (-1, 3))])
+    palette = np.vstack([colours[:FREQUENT], np.reshape(shades[: 3 * rest], (-1, 3))])
     number = np.array([1 << 16, 1 << 8, 1])  # of a colour: its three bytes as one integer
     index = np.zeros(1 << 24, dtype=np.uint8)
     # Squared distances but for the part of each colour itself; scikit-learn takes a second to load
-    distances = (palette**2).sum(axis=1) - 2.0 * found @ palette.T
-    index[found @ number] = distances.argmin(axis=1)
+    distances = (palette**2).sum(axis=1) - 2.0 * colours @ palette.T
+    index[colours @ number] = distances.argmin(axis=1)
     few = PIL.Image.fromarray(index[np.asarray(picture) @ number], "P")
     few.putpalette(palette.astype(np.uint8).tobytes())
     small = io.BytesIO()

@@ -75,7 +75,7 @@ def thresholds(
 
 
 def agreements(
-    edges: ArrayLike, clusters: ArrayLike, found: ArrayLike, axes: Axes | None = None
+    edges: ArrayLike, clusters: ArrayLike, labels: ArrayLike, axes: Axes | None = None
 ) -> Axes:
     """Draw which clients agree: clients on a circle, and a line per agreement.
 
@@ -83,9 +83,9 @@ def agreements(
     ----------
     edges : array_like
         ``[m, m]``, bool: whether two clients agree.
-    clusters, found : array_like
+    clusters, labels : array_like
         ``[m]``, the true clusters, which decide a client's marker, and the clusters found. A
-        client has the number and the colour of its found cluster; numbers are matched to the truth.
+        client has the number and the colour of the cluster found; numbers are matched to the truth.
     axes : Axes, optional
         Where to draw.
     """
@@ -93,18 +93,18 @@ def agreements(
     truth, joined = np.asarray(clusters), np.asarray(edges, dtype=bool)
     angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
     x, y = np.cos(angles), np.sin(angles)
-    for one, other in np.argwhere(np.triu(joined, 1)):
-        false = truth[one] != truth[other]
+    for first, second in np.argwhere(np.triu(joined, 1)):
+        false = truth[first] != truth[second]
         axes.plot(
-            x[[one, other]],
-            y[[one, other]],
+            x[[first, second]],
+            y[[first, second]],
             color="black" if false else "0.6",
             linestyle="--" if false else "-",
             linewidth=1,
             zorder=0,
         )
     known = np.max(truth) + 1  # as `renamed` counts
-    for client, label in enumerate(renamed(truth, found).tolist()):
+    for client, label in enumerate(renamed(truth, labels).tolist()):
         marker = MARKERS[int(truth[client]) % len(MARKERS)]
         colour = COLOURS[label % len(COLOURS)] if label < known else "0.45"
         axes.plot(x[client], y[client], marker, color=colour, markersize=15)

@@ -89,8 +89,8 @@ def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: P
         lines += [f"{'true ' if holds else 'FALSE'}  {claim}" for claim, holds in claims.items()]
     elif claims:
         held = sum(claims.values())
-        told = f"{held} of {len(claims)} claims of the notebook are true in this run"
-        lines.append(f"claims    {told} (--verbose lists them)")
+        count = f"{held} of {len(claims)} claims of the notebook are true in this run"
+        lines.append(f"claims    {count} (--verbose lists them)")
     lines += [line for line in report_of(cells).splitlines() if line.startswith("figure ")]
     lines += [f"record    {records.display_path(record.folder)}"] if record else []
     lines.append(f"notebook  {records.display_path(output)}")
@@ -99,11 +99,11 @@ def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: P
 
 def story(record: Record) -> Iterator[str]:
     """Yield what was run, and its methods in a small table, the most accurate first."""
-    own, made = record.parameters, record.provenance
-    on = f" on {own['dataset']}" if "dataset" in own else ""
-    told = [f"{own[name]} {name}" for name in ("clients", "rounds") if own.get(name)]
+    parameters, made = record.parameters, record.provenance
+    on = f" on {parameters['dataset']}" if "dataset" in parameters else ""
+    sizes = [f"{parameters[n]} {n}" for n in ("clients", "rounds") if parameters.get(n)]
     yield (
-        f"{len(record.summary)} methods{on}: {', '.join(told)}. They "
+        f"{len(record.summary)} methods{on}: {', '.join(sizes)}. They "
         f"asked for {made['trainings_requested']:,} local trainings, of which "
         f"{made['trainings_run']:,} were distinct and run. {made['minutes']:.1f} minutes"
     )
@@ -134,8 +134,8 @@ def text(value: float | int | None) -> str:
 
 def following(record: Record | None, notebook: Path) -> Iterator[str]:
     """Yield what a reader may do next."""
-    own = Path(sys.executable).is_relative_to(PROJECT)  # the environment that `make` has made
-    kit = f"{records.display_path(Path(sys.executable)) if own else 'python'} -m cflkit"
+    is_ours = Path(sys.executable).is_relative_to(PROJECT)  # the environment that `make` has made
+    kit = f"{records.display_path(Path(sys.executable)) if is_ours else 'python'} -m cflkit"
     number = notebook.stem.partition("_")[0] if notebook.parent == NOTEBOOKS else notebook
     steps = {f"{kit} run {number} --list": "what you can change, as in -p seed 1"}
     if record is not None:

@@ -67,7 +67,7 @@ def write_pages() -> list[Path]:
     """
     committed = records.committed()
     table = ledger.ledger(committed)
-    parts = tables(committed, table)
+    parts = tables(committed, table) | sentences.paragraphs(committed, table)
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
     for name in parts:
         if not any(start(name) in text for text in texts):
@@ -97,7 +97,6 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
-    parts |= sentences.paragraphs(committed, table)
     return parts | {name: results_table(of.rows(committed)) for name, of in results.TABLES.items()}
 
 

@@ -107,7 +107,7 @@ Line = tuple[str, dict[str, Any]]
 
 
 def as_published(
-    where: str, given: Mapping[str, Any], switches: Sequence[Switch]
+    where: str, options: Mapping[str, Any], switches: Sequence[Switch]
 ) -> dict[str, Any]:
     """Set options of a method, and of its clusterer, to the values of the authors' code.
 
@@ -117,14 +117,15 @@ def as_published(
     from cflkit import clustering, methods
 
     home: Any = methods.METHODS.get(where) or clustering.CLUSTERERS[where]
-    usual = {option.name: option.default for option in fields(home)} | dict(given)
-    flipped = dict(given)
+    usual = {option.name: option.default for option in fields(home)} | dict(options)
+    flipped = dict(options)
     for switch in switches:
         here = switch.where == where and switch.by == "code"
         if here and usual[switch.option] != switch.published:
             flipped |= {switch.option: switch.published, **switch.alongside}
-    if "clusterer" in given and (own := as_published(given["clusterer"], {}, switches)):
-        flipped["options"] = own
+    clusterer = options.get("clusterer")
+    if clusterer and (of_clusterer := as_published(clusterer, {}, switches)):
+        flipped["options"] = of_clusterer
     return flipped
 
 
@@ -228,7 +229,7 @@ class Paper:
 
     def is_one_group(self, record: Record) -> bool:
         """Return whether a run's scenario has one true group."""
-        return any(has(record, given) for given in self.one_group)
+        return any(has(record, scenario) for scenario in self.one_group)
 
     @property
     def folder(self) -> str:

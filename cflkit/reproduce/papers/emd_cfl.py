@@ -271,8 +271,8 @@ def play(
     history = base.play_rounds(run, home, lines, run.change, checkpoint, **options)
     images, split = data(run)
     clients = list(range(split.clients))
-    one, other = changes.affected("drift", split.truth)
-    clients[one], clients[other] = other, one
+    first, second = changes.affected("drift", split.truth)
+    clients[first], clients[second] = second, first
     moved = split.take(clients)
     for method in lines.values():
         if isinstance(method, Oracle):

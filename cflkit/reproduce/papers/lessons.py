@@ -30,7 +30,7 @@ Clip = Annotated[float, Field(ge=1e-3, le=100)]
 
 def rising_from_zero(noises: list[float]) -> list[float]:
     """Accept noises of which the first is 0, and each other one larger than the one before."""
-    if noises[0] or any(one >= other for one, other in pairwise(noises)):
+    if noises[0] or any(lower >= upper for lower, upper in pairwise(noises)):
         raise ValueError("the first noise must be 0, and each other one larger than the one before")
     return noises
 
