@@ -499,7 +499,7 @@ def put_on_the_map(file: Path, output: Path | None) -> None:
     except compare.CompareError as error:
         raise ParameterError(str(error)) from error
     written = compare.write(runs, folder)
-    show(compare.summary(runs), as_json=False)
+    show(compare.summary(runs).to_dict("records"), as_json=False)
     print(f"table     {records.display_path(written[0].resolve())}")
 
 

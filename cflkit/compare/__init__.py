@@ -125,7 +125,7 @@ def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     together = pd.concat([table(TABLE), runs], ignore_index=True)
     together["accuracy"] = 100 * pd.to_numeric(together["accuracy"])
     wide = together.pivot(index=PLACE, columns="method", values="accuracy")
-    return wide[wide[runs["method"].iloc[0]].notna()]
+    return wide.reindex(pd.MultiIndex.from_frame(runs[PLACE]))
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ It is read from the files of others, so nothing is unpickled, and each error say
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -176,7 +177,7 @@ def read(path: str | Path) -> Evidence:
             return reader(check_regular(place))
         except EvidenceError as error:
             raise EvidenceError(f"{place}: {error}") from error
-        except (ValueError, KeyError, EOFError) as error:
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise EvidenceError(f"{place} cannot be read ({error})") from error
     if place.is_dir() or not place.suffix:
         return of_record(place)
@@ -192,10 +193,14 @@ def of_npz(path: Path) -> Evidence:
 def of_safetensors(path: Path) -> Evidence:
     """Read a file ``.safetensors``."""
     try:
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
+
+        return of_arrays(load_file(path))
     except ImportError as error:
         raise EvidenceError("pip install safetensors, with which it can be read") from error
-    return of_arrays(load_file(path))
+    except SafetensorError as error:
+        raise EvidenceError(f"it cannot be read ({error})") from error
 
 
 def of_arrays(arrays: Mapping[str, Any]) -> Evidence:
