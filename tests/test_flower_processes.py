@@ -147,15 +147,6 @@ def test_an_owner_reads_why_a_server_is_not_the_right_one(tmp_path):
             process.wait()
 
 
-def refused_with(monkeypatch, status):
-    """Let a server refuse each call with a status."""
-    request = httpx.Request("POST", "https://h/")
-    error = httpx.Response(status, request=request)
-    monkeypatch.setattr(
-        node.FleetHttpClient, "ActivateNode", lambda *given: error.raise_for_status()
-    )
-
-
 @pytest.mark.parametrize(
     "status, reason",
     [
@@ -167,7 +158,9 @@ def refused_with(monkeypatch, status):
 def test_an_owner_reads_why_a_key_is_refused(tmp_path, monkeypatch, status, reason):
     keys.write_certificates(tmp_path, "localhost")
     keys.write_key_pair(tmp_path / "site")
-    refused_with(monkeypatch, status)
+    answer = httpx.Response(status, request=httpx.Request("POST", "https://h/"))
+    call = lambda *given: answer.raise_for_status()  # noqa: E731
+    monkeypatch.setattr(node.FleetHttpClient, "ActivateNode", call)
     with pytest.raises(ValueError, match=f"h:1 does not let this node in: {reason}"):
         node.ask("h:1", tmp_path / "ca.crt", tmp_path / "site.key", patience=0)
 
@@ -248,31 +241,6 @@ def test_two_runs_do_not_share_a_folder(clients, tmp_path):
     lock = server_app.filelock.FileLock(tmp_path / ".lock")
     with lock, pytest.raises(server_app.filelock.Timeout):
         server_app.main(Grid(clients[1]), output(tmp_path))
-
-
-def test_each_node_has_its_own_key_and_file_and_only_the_door_is_open(tmp_path, monkeypatch):
-    """Processes are not started here."""
-    started, asked = {}, []
-    monkeypatch.setattr(demo.Demo, "launch", lambda self, name, *own: started.update({name: own}))
-    monkeypatch.setattr(
-        demo.Demo, "flwr", lambda self, *own: asked.append(own) or {"node-id": len(asked)}
-    )
-    monkeypatch.setattr(demo, "answers", lambda port: True)
-    own = demo.Demo(tmp_path / "run", SMALL)
-    own.prepare()
-    own.start()
-    own.stop()
-    assert own.config["nodes"] == "1, 2" and own.environment["FLWR_TELEMETRY_ENABLED"] == "0"
-    assert "127.0.0.1" in own.environment["no_proxy"].split(",")
-    link = [*map(str, started["superlink"])]
-    assert "--enable-supernode-auth" in link and "--insecure" not in link
-    assert "--host" not in link, "Flower's default is this machine alone"
-    for name in own.names:
-        node_ = [*map(str, started[name])]
-        assert f"127.0.0.1:{own.port}" in node_, "nodes call the door"
-        for path in (own.keys / f"{name}.key", own.keys / "ca.crt", own.folder / f"{name}.npz"):
-            assert str(path) in node_
-        assert (own.folder / f"{name}.npz").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_process_that_has_ended_ends_the_wait_with_its_log(tmp_path):

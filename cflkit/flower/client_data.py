@@ -117,18 +117,15 @@ def samples_in(path: Path, names: Sequence[str] = ()) -> Splits:
         labels = arrays.get(f"{split}_labels")
         if not kinds and labels is None and split not in ("train", "test"):
             continue
+        what, either = f"{path}: {split}_labels", f"either {split}_images or {split}_features"
         if len(kinds) != 1 or labels is None:
-            raise DatasetError(
-                f"{path} needs {split}_labels, and either {split}_images or {split}_features"
-            )
-        name, what = f"{split}_{kinds[0]}", f"{path}: {split}_labels"
+            raise DatasetError(f"{path} needs {split}_labels, and {either}")
+        name = f"{split}_{kinds[0]}"
         convert = as_images if kinds == ["images"] else as_features
         samples = convert(arrays[name], f"{path}: {name}")
-        if labels.shape[:1] != (len(samples),):
-            raise DatasetError(
-                f"{path}: {name} has {len(samples)} rows, but the labels have the shape "
-                f"{labels.shape}"
-            )
+        if labels.shape[:1] != (count := len(samples),):
+            told = f"{name} has {count} rows, but the labels have the shape {labels.shape}"
+            raise DatasetError(f"{path}: {told}")
         own = NOTHING  # a client may have no sample in a split
         if len(labels):
             own = numbered(labels, names, what) if names else whole(labels, what)
@@ -145,10 +142,8 @@ def alone(settings: Settings, client: int, splits: Splits) -> Federation:
     kinds = {(samples.dtype, samples.shape[1:]) for samples, _ in splits.values()}
     if len(kinds) > 1 or next(iter(kinds))[1] != settings.shape:
         shapes = ", ".join(f"{tuple(shape)} of {dtype}" for dtype, shape in kinds)
-        raise DatasetError(
-            f"all splits must have samples of one type and of the shape {settings.shape}, as the "
-            f"settings say, not {shapes}"
-        )
+        must = f"one type and of the shape {settings.shape}, as the settings say"
+        raise DatasetError(f"all splits must have samples of {must}, not {shapes}")
     pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
     images = ImageSet("own", pool, labels, pool[:0], labels[:0], settings.num_classes, files={})
     held, start = {split: [NOTHING] * settings.clients for split in splits}, 0

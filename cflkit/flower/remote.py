@@ -33,6 +33,8 @@ from cflkit.flower.settings import Settings
 TYPES = {"train": "train", "scores": "evaluate"}
 POLL = 0.5  # how often the server looks for answers, in seconds
 Fits = Callable[[Any], bool]
+Contents = Mapping[int, RecordDict]  # of messages, by client or by node
+Own = Mapping[int, Sequence[Any]]  # the jobs of each client
 
 
 class NoAnswer(Exception):
@@ -165,7 +167,6 @@ class RemoteFederation:
             mixtures = [[(keys.index(key), share) for key, share in own] for own, _ in held]
             rows = torch.stack([models[key] for key in keys])
             requests[client] = packed(kind="scores", models=rows, mixtures=mixtures, split=split)
-
         found = self._answers("scores", requests, own, are_scores)
         return {pair: tuple(scores.tolist()) for pair, scores in found.items()}
 
@@ -180,18 +181,11 @@ class RemoteFederation:
         found = self._answers(request["kind"], requests, own, fits)
         return [found[job] for job in range(len(jobs))]
 
-    def _answers(
-        self,
-        kind: str,
-        requests: Mapping[int, RecordDict],
-        jobs: Mapping[int, Sequence[Any]],
-        fits: Fits,
-    ) -> dict[Any, Any]:
+    def _answers(self, kind: str, requests: Contents, jobs: Own, fits: Fits) -> dict[Any, Any]:
         """Send each client its request, which is about its jobs; return the answer to each job."""
         contents = {self._nodes[client]: content for client, content in requests.items()}
         replies = self._exchange(kind, contents, self.settings.timeout)
-        found: dict[Any, Any] = {}
-        faults = {}
+        found, faults = dict[Any, Any](), dict[int, str]()
         for client, own in jobs.items():
             try:
                 answer = answer_in(replies.get(self._nodes[client]))
@@ -205,9 +199,7 @@ class RemoteFederation:
             raise ClientsAbsent(list(faults), faults)
         return found
 
-    def _exchange(
-        self, kind: str, contents: Mapping[int, RecordDict], timeout: float
-    ) -> dict[int, Message]:
+    def _exchange(self, kind: str, contents: Contents, timeout: float) -> dict[int, Message]:
         """Send each node its message; return the replies that arrive in time, by node."""
         end, replies = time.monotonic() + timeout, dict[int, Message]()
         asked, node_of = set[int](), dict[str, int]()
@@ -223,14 +215,16 @@ class RemoteFederation:
             self._note(kind, "down", {node: contents[node] for node in new})
             for reply in self.grid.pull_messages(list(node_of)) if node_of else ():
                 node = node_of.pop(reply.metadata.reply_to_message_id)
-                if not reply.has_error() or reply.error.code != ErrorCode.NODE_UNAVAILABLE:
+                if reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+                    asked.discard(node)
+                else:
                     replies[node] = reply
             time.sleep(POLL if len(replies) < len(contents) else 0)
         told = {node: reply.content for node, reply in replies.items() if reply.has_content()}
         self._note(kind, "up", told)
         return replies
 
-    def _note(self, kind: str, direction: str, contents: Mapping[int, RecordDict]) -> None:
+    def _note(self, kind: str, direction: str, contents: Contents) -> None:
         """Write messages into the log."""
         seconds = round(time.monotonic() - self._start, 2)
         for node, content in contents.items():
@@ -258,10 +252,8 @@ def who(said: Any) -> tuple[int, dict[str, int]]:
     """Return the client and the numbers of samples that a node names in its hello."""
     match said:
         case {"client": int(client), "samples": {"train": int(), "test": int()} as samples}:
-            if (
-                all(type(n) is int and 0 <= n <= MOST for n in samples.values())
-                and samples["train"]
-            ):
+            counts = samples.values()
+            if samples["train"] and all(type(n) is int and 0 <= n <= MOST for n in counts):
                 return client, samples
     raise NoAnswer("it does not say which client it is, with how many samples")
 

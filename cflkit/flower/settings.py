@@ -117,16 +117,17 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def consistent(self) -> Settings:
         """Refuse settings that contradict each other."""
-        if self.clients_per_round > self.clients:
-            raise ValueError(f"{self.clients_per_round} of {self.clients} clients cannot take part")
+        m, keys = (
+            self.clients,
+            "the numbers that 'flwr supernode register' has printed for the keys",
+        )
+        if self.clients_per_round > m:
+            raise ValueError(f"{self.clients_per_round} of {m} clients cannot take part")
         if len({*self.names} - {""}) < len(self.names):
             raise ValueError(f"classes must be different names, not {', '.join(self.names)}")
-        if self.nodes and not len({*self.nodes}) == len(self.nodes) == self.clients:
-            raise ValueError(
-                "nodes must be the numbers that 'flwr supernode register' has printed for the keys "
-                f"of the {self.clients} clients, in their order"
-            )
-        assert self.training, "it is checked, too"
+        if self.nodes and not len({*self.nodes}) == len(self.nodes) == m:
+            raise ValueError(f"nodes must be {keys} of the {m} clients, in their order")
+        assert self.training  # which checks itself
         return self
 
     @property
@@ -142,8 +143,8 @@ class Settings(BaseModel):
     @property
     def training(self) -> LocalTraining:
         """Return the local training."""
-        kept = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
-        return LocalTraining(*kept)
+        how = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
+        return LocalTraining(*how)
 
     @property
     def asked(self) -> list[Request]:
