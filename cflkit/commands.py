@@ -85,10 +85,10 @@ def mistakes() -> tuple[type[Exception], ...]:
 def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
     """Build an option that takes a name and a value, and may be repeated for another name."""
 
-    def by_name(ctx: click.Context, option: click.Parameter, given: Any) -> dict[str, str]:
-        if len(dict(given)) < len(given):
+    def by_name(ctx: click.Context, option: click.Parameter, values: Any) -> dict[str, str]:
+        if len(dict(values)) < len(values):
             raise ParameterError(f"{long} takes one value of a name")
-        return dict(given)
+        return dict(values)
 
     form: Any = {"type": (str, str), "metavar": "NAME VALUE", "multiple": True}
     return click.option(short, long, help=f"{text}; again for another.", callback=by_name, **form)
@@ -101,29 +101,29 @@ def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None)
     return PROJECT / path
 
 
-def lesson(ctx: click.Context, option: click.Parameter, given: Path) -> Path:
+def lesson(ctx: click.Context, option: click.Parameter, text: Path) -> Path:
     """Read the path of a notebook, or the name or the number of one of the kit, as in ``03b``."""
-    path = in_the_clone(ctx, option, given) or given
+    path = in_the_clone(ctx, option, text) or text
     if path.exists():
         return path
-    known = {one.stem: one for one in sorted(grid.NOTEBOOKS.glob("*.ipynb"))}
+    known = {place.stem: place for place in sorted(grid.NOTEBOOKS.glob("*.ipynb"))}
     if path == Path(path.name):
-        for stem, one in known.items():
+        for stem, place in known.items():
             if path.stem in (stem, stem.partition("_")[0]):
-                return one
+                return place
     near = hint(path.stem, known)
     if near or not path.suffix:
         some = [stem for stem in known if path.stem in stem]
         some = some or [stem.partition("_")[0] for stem in known]
         there = f"there are {', '.join(some)}" if some else "they come with a clone of the project"
-        raise ParameterError(f"there is no notebook {str(given)!r}{near or f'; {there}'}")
+        raise ParameterError(f"there is no notebook {str(text)!r}{near or f'; {there}'}")
     return path
 
 
 def complete_notebook(ctx: click.Context, option: click.Parameter, text: str) -> list[Any]:
     """Complete the name of a notebook of the kit; else the shell completes a path."""
-    found = [one.stem for one in sorted(grid.NOTEBOOKS.glob(f"{glob.escape(text)}*.ipynb"))]
-    return [CompletionItem(name) for name in found] or [CompletionItem(text, type="file")]
+    names = [place.stem for place in sorted(grid.NOTEBOOKS.glob(f"{glob.escape(text)}*.ipynb"))]
+    return [CompletionItem(name) for name in names] or [CompletionItem(text, type="file")]
 
 
 def complete_table(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
@@ -210,7 +210,7 @@ def walk_grid(
         listed = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
         print(json.dumps(listed, indent=2))
         return 0
-    told = ""
+    failures = ""
     if action == "list":
         for job in every:
             print(f"{job.status:8s}{job.run}")
@@ -221,9 +221,9 @@ def walk_grid(
         failed = grid.run_jobs(every, jobs)
         for name, reason in failed.items():
             print(f"{name}: {reason}", file=sys.stderr)
-        told = f", {len(failed)} failed"
+        failures = f", {len(failed)} failed"
     done = sum(job.status == "done" for job in every)
-    print(f"{done} of {len(every)} done{told}", file=sys.stderr)
+    print(f"{done} of {len(every)} done{failures}", file=sys.stderr)
     return int(action == "run" and not dry_run and done < len(every))
 
 
@@ -312,9 +312,9 @@ def federate(
         print(f"error: {error}", file=sys.stderr)
         return 1
     for row in table.itertuples():
-        told = "equal to those of the simulation, bit for bit"
-        told = told if row.equal else "NOT equal to those of the simulation"
-        print(f"{row.method}: accuracy {row.accuracy:.3f}; the models are {told}")
+        verdict = "equal to those of the simulation, bit for bit"
+        verdict = verdict if row.equal else "NOT equal to those of the simulation"
+        print(f"{row.method}: accuracy {row.accuracy:.3f}; the models are {verdict}")
     print(f"every message: {demonstration.output / 'messages.csv'}")
     return 0 if table["equal"].all() else 1
 
@@ -341,8 +341,8 @@ def show_ledger(
     tables = sorted(printed.loc[of_paper, "table"].unique())
     for what, name, known in (("paper", paper, papers.PAPERS), ("table", table, tables)):
         if name not in (None, *known):
-            told = f"{', '.join(known)}{hint(str(name), known)}"
-            raise ParameterError(f"no {what} {name!r}; there are {told}")
+            choice = f"{', '.join(known)}{hint(str(name), known)}"
+            raise ParameterError(f"no {what} {name!r}; there are {choice}")
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
     there = check_regular(output).exists()
@@ -398,9 +398,9 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
     names = {name for record in every for name in record.parameters}
     if unknown := sorted(wanted.keys() - names):
-        told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
-        told += hint(unknown[0], names)
-        raise ParameterError(f"no record has a parameter {told}")
+        names_known = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
+        names_known += hint(unknown[0], names)
+        raise ParameterError(f"no record has a parameter {names_known}")
     chosen = [record for record in every if records.has(record, wanted)]
     if not chosen:
         values = {n: {str(record.parameters.get(n)) for record in every} for n in wanted}

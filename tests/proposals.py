@@ -67,7 +67,7 @@ def proposals(minutes: float, cuda: bool) -> list[Proposal]:
     for job in (job for table in grid.tables() for job in grid.jobs_of(table)):
         if job.status == "done":
             continue
-        _, run = read_once(job.notebook).check(read_yaml(job.file) | job.given)
+        _, run = read_once(job.notebook).check(read_yaml(job.file) | job.values)
         if run is None or (like := nearest(run.model_dump(), run.folder, done)) is None:
             continue
         needs = like.provenance

@@ -87,13 +87,13 @@ def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
     assert len({job.run for job in jobs}) == len(jobs)
     assert {job.file for job in jobs} == set((grid.PARAMS / "ocfl").glob("*/*.yaml"))
     for job in jobs:
-        assert job.given.get("seed", 0) == job.given.get("partition_seed", 0)
+        assert job.values.get("seed", 0) == job.values.get("partition_seed", 0)
     # Every committed record of the table is a run of its grid
     done = {job.run for job in jobs if job.status == "done"}
     reduced = grid.jobs_of(TABLE, {"scale": "reduced"})
     assert done
     assert done <= {job.run for job in reduced}
-    for job in (job for job in reduced if job.given.get("seed") == 2):
+    for job in (job for job in reduced if job.values.get("seed") == 2):
         words = job.command()
         given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
         values = read_yaml(PROJECT / words[words.index("-f") + 1])

@@ -27,25 +27,25 @@ Arguments = tuple[Any, ...]
 # --- Comparing -----------------------------------------------------------------------------------
 
 
-def close(given: Any, right: Any, tolerance: float = TOLERANCE) -> bool:
+def close(answer: Any, right: Any, tolerance: float = TOLERANCE) -> bool:
     """Compare two values: numbers, texts, arrays, or lists, tuples and dicts of these."""
     if isinstance(right, dict):
-        alike = isinstance(given, dict) and given.keys() == right.keys()
-        return alike and all(close(given[name], right[name], tolerance) for name in right)
+        alike = isinstance(answer, dict) and answer.keys() == right.keys()
+        return alike and all(close(answer[name], right[name], tolerance) for name in right)
     if right is None or isinstance(right, str) or callable(right):
-        return isinstance(given, type(right)) and bool(given == right)
-    a, b = as_array(given), as_array(right)
+        return isinstance(answer, type(right)) and bool(answer == right)
+    a, b = as_array(answer), as_array(right)
     if a is None or b is None:  # lists of parts with different shapes
-        if not (isinstance(given, list | tuple) and isinstance(right, list | tuple)):
+        if not (isinstance(answer, list | tuple) and isinstance(right, list | tuple)):
             return False
-        pairs = zip(given, right, strict=False)
-        return len(given) == len(right) and all(close(x, y, tolerance) for x, y in pairs)
+        pairs = zip(answer, right, strict=False)
+        return len(answer) == len(right) and all(close(x, y, tolerance) for x, y in pairs)
     return a.shape == b.shape and bool(np.allclose(a, b, tolerance, tolerance, equal_nan=True))
 
 
-def same_groups(given: Any, right: Any) -> bool:
+def same_groups(answer: Any, right: Any) -> bool:
     """Compare two clusterings: the same groups, whatever their numbers."""
-    a, b = as_array(given), as_array(right)
+    a, b = as_array(answer), as_array(right)
     if a is None or b is None or a.shape != b.shape or not np.isfinite(a).all():
         return False
     pairs = set(zip(a.flat, b.flat, strict=True))
@@ -62,7 +62,7 @@ def as_array(value: Any) -> np.ndarray | None:
         return None
 
 
-def difference(given: Any, right: Any, count: bool = True) -> str:
+def difference(answer: Any, right: Any, count: bool = True) -> str:
     """Describe how a result differs from the right one, without giving the right one away.
 
     Parameters
@@ -73,24 +73,24 @@ def difference(given: Any, right: Any, count: bool = True) -> str:
         Whether to count the wrong values of an array; numbers of clusters, for example, are not
         wrong one by one.
     """
-    if given is None:
+    if answer is None:
         return (
             "For some input, your function returns None where it must return a value. Is there a "
             "`return` for every case?"
         )
-    a, b = as_array(given), as_array(right)
+    a, b = as_array(answer), as_array(right)
     if right is None:
         return "For some input, your function returns a value where it must return None."
     if a is None or b is None:
-        if b is not None and isinstance(given, list | tuple | set | dict):
+        if b is not None and isinstance(answer, list | tuple | set | dict):
             return f"A result is no array of numbers. It must have the shape {b.shape}."
-        if type(given) is not type(right) and not {type(given), type(right)} <= {list, tuple}:
+        if type(answer) is not type(right) and not {type(answer), type(right)} <= {list, tuple}:
             wanted = type(right).__name__
-            return f"A result is of the type {type(given).__name__}, and must be {wanted}."
+            return f"A result is of the type {type(answer).__name__}, and must be {wanted}."
         if isinstance(right, str):
             return "The word must be one of those in the exercise, exactly as it stands there."
         if isinstance(right, list | tuple):
-            return f"For some input, {first_difference(given, right)}"
+            return f"For some input, {first_difference(answer, right)}"
         return "The result is wrong for some input."
     if a.shape != b.shape:
         must = f"must have the shape {b.shape}" if b.ndim else "must be a single number"
@@ -104,14 +104,14 @@ def difference(given: Any, right: Any, count: bool = True) -> str:
     )
 
 
-def first_difference(given: Sequence[Any], right: Sequence[Any]) -> str:
+def first_difference(answer: Sequence[Any], right: Sequence[Any]) -> str:
     """Describe the first part in which a list of results differs from the right one."""
-    if len(given) != len(right):
-        return f"the result has {len(given)} parts, and must have {len(right)}."
-    pairs = zip(given, right, strict=True)
-    place = next(number for number, (one, other) in enumerate(pairs) if not close(one, other))
-    told = difference(given[place], right[place])
-    return f"part {place} of the result, counted from 0, is wrong. {told}"
+    if len(answer) != len(right):
+        return f"the result has {len(answer)} parts, and must have {len(right)}."
+    pairs = zip(answer, right, strict=True)
+    place = next(number for number, (part, other) in enumerate(pairs) if not close(part, other))
+    reason = difference(answer[place], right[place])
+    return f"part {place} of the result, counted from 0, is wrong. {reason}"
 
 
 def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
@@ -156,14 +156,14 @@ class Implement(Exercise):
         trials = [self.inputs(rng) for _ in range(TRIALS)]
         results = []
         for arguments in trials:
-            own = copy.deepcopy(arguments)
+            copies = copy.deepcopy(arguments)
             try:
-                results.append(answer(*own))
+                results.append(answer(*copies))
             except NotImplementedError as error:
                 return not_written(error, answer)
             except Exception as error:
                 return f"Your function ends with an error, {type(error).__name__}: {error}"
-            if not close(own, arguments, tolerance=0):
+            if not close(copies, arguments, tolerance=0):
                 return "Your function changes its arguments. Work on a copy of them."
         if (wrong := self.first_unlike(results, trials, self.solution)) is None:
             return None

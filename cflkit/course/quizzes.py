@@ -74,8 +74,8 @@ def show(number: str) -> None:
             "question": question.question,
             "type": "multiple_choice",
             "answers": [
-                {"answer": one.text, "correct": one.correct, "feedback": one.feedback}
-                for one in question.answers
+                {"answer": choice.text, "correct": choice.correct, "feedback": choice.feedback}
+                for choice in question.answers
             ],
         }
         for question in questions_of(known[number])
@@ -98,10 +98,10 @@ def moodle(questions: list[Question], category: str) -> bytes:
         add_text(item, "generalfeedback", question.explanation, format="markdown")
         for name, value in (("single", "true"), ("shuffleanswers", "true"), ("defaultgrade", "1")):
             ElementTree.SubElement(item, name).text = value
-        for one in question.answers:
-            fraction = "100" if one.correct else "0"
-            answer = add_text(item, "answer", one.text, fraction=fraction, format="markdown")
-            add_text(answer, "feedback", one.feedback, format="markdown")
+        for choice in question.answers:
+            fraction = "100" if choice.correct else "0"
+            answer = add_text(item, "answer", choice.text, fraction=fraction, format="markdown")
+            add_text(answer, "feedback", choice.feedback, format="markdown")
     ElementTree.indent(quiz)
     written: bytes = ElementTree.tostring(quiz, encoding="utf-8", xml_declaration=True)
     return written

@@ -57,10 +57,10 @@ def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
     The name of each file begins with its lesson or lab, such as ``03`` or ``L1``. A `CourseError`
     says that there are none, as where the package is installed without the project.
     """
-    found = {path.stem[:2]: path for path in sorted(SOURCES.glob(pattern))}
-    if not found:
+    lessons = {path.stem[:2]: path for path in sorted(SOURCES.glob(pattern))}
+    if not lessons:
         raise CourseError("exercises and quizzes need a clone of the project; the package has none")
-    return found
+    return lessons
 
 
 @cache
@@ -111,8 +111,8 @@ def executed(id: str) -> dict[str, Any]:
     if id not in (known := ids(path)):
         raise CourseError(f"no exercise {id!r}; those of lesson {lesson} are {', '.join(known)}")
     cells = [cell for cell in cells_of(path) if cell.kind == "code"]
-    own = [place for place, cell in enumerate(cells) if cell.exercise == id]
-    wanted = [k for k in own if "exercise" in cells[k].tags or SOLUTION.search(cells[k].source)]
+    places = [place for place, cell in enumerate(cells) if cell.exercise == id]
+    wanted = [k for k in places if "exercise" in cells[k].tags or SOLUTION.search(cells[k].source)]
     names: dict[str, Any] = {}
     for place in needed(cells, wanted):
         # Errors then name the line of the file
@@ -121,7 +121,7 @@ def executed(id: str) -> dict[str, Any]:
     if "exercise" not in names:
         raise CourseError(f"{path.name} has no cell with the tag 'exercise' for {id}")
     names["exercise"].id = id
-    for check in filter(None, (CHECK.match(cells[place].source) for place in own)):
+    for check in filter(None, (CHECK.match(cells[place].source) for place in places)):
         names["exercise"].solution = names[check[2]]
     return names
 
@@ -145,8 +145,8 @@ def needed(cells: Sequence[Cell], wanted: Sequence[int]) -> list[int]:
 def used_and_defined(code: str) -> tuple[set[str], set[str]]:
     """Return the global names that code uses but does not define, and those that it defines."""
     table = symtable.symtable(code, "a cell", "exec")
-    own = table.get_symbols()
-    defined = {name.get_name() for name in own if name.is_assigned() or name.is_imported()}
+    symbols_here = table.get_symbols()
+    defined = {name.get_name() for name in symbols_here if name.is_assigned() or name.is_imported()}
     symbols = [name for scope in scopes(table) for name in scope.get_symbols()]
     used = {name.get_name() for name in symbols if name.is_global() and name.is_referenced()}
     return used - defined, defined

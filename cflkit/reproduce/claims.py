@@ -46,39 +46,42 @@ def check(notebook: str, claims: Mapping[str, bool], record: Record | None = Non
     """
     from IPython.display import display
 
-    found = {claim: bool(holds) for claim, holds in claims.items()}
-    display(shown(notebook, found), raw=True)
+    truth = {claim: bool(holds) for claim, holds in claims.items()}
+    display(shown(notebook, truth), raw=True)
     if record is not None:
-        records.add_claims(record, found)
+        records.add_claims(record, truth)
 
 
-def shown(notebook: str, found: Mapping[str, bool]) -> dict[str, Any]:
+def shown(notebook: str, truth: Mapping[str, bool]) -> dict[str, Any]:
     """Return what a notebook shows of its claims, by the type of the contents.
 
     The page has one line, which opens; text has all lines.
     """
     rows = {(r["claim"], r["setting"]): r for r in counts() if r["notebook"] == notebook}
     lines, items = [], []
-    for claim, holds in found.items():
-        own = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
-        told = [f"held in {counted(row)}" for row in own] or ["not counted yet"]
-        lines += [f"{'true ' if holds else 'FALSE'}  {claim}", *(f"       {text}" for text in told)]
-        times = ", ".join(told).replace(", held in", ",")
+    for claim, holds in truth.items():
+        counted_rows = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
+        times_held = [f"held in {counted(row)}" for row in counted_rows] or ["not counted yet"]
+        lines += [
+            f"{'true ' if holds else 'FALSE'}  {claim}",
+            *(f"       {text}" for text in times_held),
+        ]
+        times = ", ".join(times_held).replace(", held in", ",")
         items.append(f"<li>{holds}: {html.escape(claim)} ({times})</li>")
-    usual = [rows[claim, "default"] for claim in found if (claim, "default") in rows]
+    usual = [rows[claim, "default"] for claim in truth if (claim, "default") in rows]
     held = sum(int(row["held"]) == int(row["runs"]) for row in usual)
     every = f"{held} of {len(usual)} that were counted held with every seed"
-    head = f"{sum(found.values())} of {len(found)} claims are true in this run; "
+    head = f"{sum(truth.values())} of {len(truth)} claims are true in this run; "
     head += every if usual else "not counted yet"
     page = f"<details><summary>{head}</summary><ul>{''.join(items)}</ul></details>"
     # As pairs, since notebooks are written with the names of a mapping in alphabetical order
-    return {MIME: list(found.items()), "text/plain": "\n".join(lines), "text/html": page}
+    return {MIME: list(truth.items()), "text/plain": "\n".join(lines), "text/html": page}
 
 
 def counted(row: Mapping[str, Any]) -> str:
     """Return in how many runs a claim held, and the parameters in which those runs differed."""
-    given = f" ({row['given'].replace('=', ' = ')})" if row["given"] else ""
-    return f"{row['held']} of {row['runs']} {SETTINGS[row['setting']]}{given}"
+    differing = f" ({row['given'].replace('=', ' = ')})" if row["given"] else ""
+    return f"{row['held']} of {row['runs']} {SETTINGS[row['setting']]}{differing}"
 
 
 def of_cells(cells: Iterable[Any]) -> dict[str, bool]:

@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,9 +67,9 @@ class GridFile(Parameters):
         """Yield the combinations of the lists that have the values in ``where``."""
         known = {name for lists in self.grids for name in lists}
         if unknown := [name for name in where if name not in known]:
-            told = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
-            told += hint(unknown[0], known)
-            raise ParameterError(f"the grid has no {told}")
+            names = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+            names += hint(unknown[0], known)
+            raise ParameterError(f"the grid has no {names}")
         for lists in self.grids:
             for values in itertools.product(*lists.values()):
                 point = dict(zip(lists, values, strict=True))
@@ -78,12 +79,12 @@ class GridFile(Parameters):
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a grid: its id, the notebook, the parameter file, and what else is given."""
+    """One run of a grid: its id, the notebook, the parameter file, and values beside it."""
 
     run: str
     notebook: Path
     file: Path
-    given: dict[str, Any]
+    values: dict[str, Any]
 
     @property
     def status(self) -> str:
@@ -95,7 +96,7 @@ class Job:
     def command(self) -> list[str]:
         """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
         notebook, file = map(records.display_path, (self.notebook, self.file))
-        return ["run", notebook, "-f", file, *options(self.given), "--missing", "--record-only"]
+        return ["run", notebook, "-f", file, *options(self.values), "--missing", "--record-only"]
 
 
 def tables() -> list[str]:
@@ -140,15 +141,15 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
             file = path.parent / grid.file.format(**point)
             same = {name: point[other] for name, other in grid.alike.items()}
         except KeyError as error:
-            told = f"a grid has no {error.args[0]}, which file or alike needs"
-            raise ParameterError(f"{table}: {told}") from error
+            reason = f"a grid has no {error.args[0]}, which file or alike needs"
+            raise ParameterError(f"{table}: {reason}") from error
         listed = read_once(read_yaml, file)
         wanted = {n: v for n, v in point.items() if n in usual} | same | grid.given
         _, run = notebook.check(listed | wanted, quick=True)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
-        given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
-        jobs.append(Job(records.run_id(run), notebook.path, file, given))
+        differing = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
+        jobs.append(Job(records.run_id(run), notebook.path, file, differing))
     if not jobs:
         known = {name: grid.values(name) for name in chosen}
         said = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
@@ -183,33 +184,39 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
 class Process:
     """A run of ``python -m cflkit`` in a process, with arguments and variables of its own."""
 
-    process: subprocess.Popen[bytes]
-
     def __init__(self, name: str, arguments: Sequence[str], **variables: str) -> None:
         self.name, self.arguments, self.variables = name, arguments, variables
+        self.process: subprocess.Popen[bytes] | None = None
+        self.minutes, self.ended = 0.0, False
 
-    def start(self, threads: int) -> None:
-        """Start the process with a share of the cores."""
-        self.begun = time.monotonic()
-        self.told = tempfile.TemporaryFile()  # noqa: SIM115  (it is closed with this object)
+    def run(self, threads: int) -> str:
+        """Run the process with a share of the cores; return why it failed, or an empty text."""
+        begun = time.monotonic()
         share = dict.fromkeys(("CFLKIT_THREADS", "OMP_NUM_THREADS"), str(threads))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cflkit", *self.arguments],
-            cwd=PROJECT,
-            env=os.environ | notebooks.places() | share | self.variables,
-            stdout=subprocess.DEVNULL,
-            stderr=self.told,
-        )
+        with tempfile.TemporaryFile() as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cflkit", *self.arguments],
+                cwd=PROJECT,
+                env=os.environ | notebooks.places() | share | self.variables,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+            if self.ended:  # before it had begun
+                self.process.terminate()
+            status = self.process.wait()
+            errors.seek(0)
+            text = errors.read().decode(errors="replace").strip()
+        self.minutes = (time.monotonic() - begun) / 60
+        reasons = [line for line in text.splitlines() if line.startswith("error: ")]
+        if status == 2 and reasons:
+            return reasons[-1].removeprefix("error: ")
+        return f"exit status {status}, last output {text[-200:]!r}" if status else ""
 
-    def reason(self) -> str:
-        """Return why the process failed; an empty text if it did not."""
-        status = self.process.returncode
-        self.told.seek(0)
-        told = self.told.read().decode(errors="replace").strip()
-        errors = [line for line in told.splitlines() if line.startswith("error: ")]
-        if status == 2 and errors:
-            return errors[-1].removeprefix("error: ")
-        return f"exit status {status}, last output {told[-200:]!r}" if status else ""
+    def end(self) -> None:
+        """End the process, also if it is about to begin."""
+        self.ended = True
+        if self.process is not None:
+            self.process.terminate()
 
 
 def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
@@ -217,6 +224,7 @@ def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tup
 
     They begin in their order, at most ``side_by_side`` at a time, and share the cores. The reason
     is empty if a process did not fail. If this is interrupted, it ends them and waits for them.
+    More than this, such as several machines, is the task of Snakemake.
 
     Raises
     ------
@@ -225,32 +233,24 @@ def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tup
     """
     if not processes:
         return
-    from cflkit._threads import usable_cores
+    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
     try:
         threads = max(1, usable_cores() // min(side_by_side, len(processes)))
     except ValueError as error:
         raise ParameterError(str(error)) from error
-    waiting, running, number = list(processes), list[Process](), 0
-    try:
-        while waiting or running:
-            while waiting and len(running) < side_by_side:
-                waiting[0].start(threads)
-                running.append(waiting.pop(0))
-            time.sleep(0.05)
-            for one in [one for one in running if one.process.poll() is not None]:
-                running.remove(one)
-                number, reason = number + 1, one.reason()
-                outcome = f"failed  {one.name}: {reason}" if reason else f"done  {one.name}"
-                minutes = (time.monotonic() - one.begun) / 60
-                print(f"[{number}/{len(processes)}] {outcome}  {minutes:.1f} min", flush=True)
-                yield one.name, reason
-    except KeyboardInterrupt:  # Ctrl-C interrupts the processes, too
-        raise
-    except BaseException:  # a signal ends us alone, here or where outcomes are read
-        for one in running:
-            one.process.terminate()
-        raise
-    finally:
-        for one in running:
-            one.process.wait()
+    with ThreadPoolExecutor(side_by_side) as pool:
+        runs = {pool.submit(process.run, threads): process for process in processes}
+        try:
+            for number, run in enumerate(as_completed(runs), 1):
+                process, reason = runs[run], run.result()
+                outcome = f"failed  {process.name}: {reason}" if reason else f"done  {process.name}"
+                line = f"[{number}/{len(processes)}] {outcome}  {process.minutes:.1f} min"
+                print(line, flush=True)
+                yield process.name, reason
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, KeyboardInterrupt):  # which the processes got, too
+                for process in processes:
+                    process.end()
+            raise

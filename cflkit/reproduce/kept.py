@@ -56,8 +56,8 @@ def draw(record: Record, federation: Federation, number: int) -> None:
     table = record.rounds
     last = table.groupby("method", sort=False).last()
     truth = federation.clusters
-    found = {} if truth is None or "clusters" not in last else dict(last["clusters"].dropna())
-    heights = [2.4] * (table["round"].nunique() > 1) + [0.28 * len(found) + 0.6] * bool(found)
+    clusters = {} if truth is None or "clusters" not in last else dict(last["clusters"].dropna())
+    heights = [2.4] * (table["round"].nunique() > 1) + [0.28 * len(clusters) + 0.6] * bool(clusters)
     figure, axes = plt.subplots(
         len(heights), 1, figsize=(8, sum(heights)), squeeze=False, height_ratios=heights
     )
@@ -65,8 +65,10 @@ def draw(record: Record, federation: Federation, number: int) -> None:
         measure = next(name for name in DRAWN if name in table)
         plots.over_rounds([table], measure, measure, axes[0, 0])
         axes[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    if truth is not None and found:
-        strips = {name: [int(one) for one in text.split("|")] for name, text in found.items()}
+    if truth is not None and clusters:
+        strips = {
+            name: [int(label) for label in text.split("|")] for name, text in clusters.items()
+        }
         plots.clusterings(truth.cpu(), strips, axes[-1, 0]).set_xticks(range(0, len(truth), 5))
     caption = "The run over its rounds, and the clusters of its last round, as far as it has them."
     plots.show(figure, number, caption, "Lines over rounds, and a strip of clients per method.")
@@ -78,25 +80,27 @@ def draw(record: Record, federation: Federation, number: int) -> None:
         "memory_gib": round(peak_memory(torch.device("cpu" if cpu else "cuda")), 1),
         "device": device,
     }
-    told = TOLD.format(**needs, of="one core" if cpu else device)
-    display({NEEDS: needs, "text/plain": told}, raw=True)
+    needed = TOLD.format(**needs, of="one core" if cpu else device)
+    display({NEEDS: needs, "text/plain": needed}, raw=True)
 
 
 def compare(record: Record) -> None:
     """Print what a run counted, and whether its scores are those of the committed record."""
     committed = PROJECT / "data" / "results" / record.id
     before = records.read(committed).summary if committed.exists() else {}
-    for name, found in record.summary.items():
-        counted = [f"{one} {found[one]}" for one in COUNTED if found.get(one) is not None]
-        counted += [f"ari {found['ari']:.2f}"] if "ari" in found else []
-        print(f"{name}: {', '.join(counted)}; {against(before.get(name, {}), found)}")
+    for name, measures in record.summary.items():
+        counted = [
+            f"{count} {measures[count]}" for count in COUNTED if measures.get(count) is not None
+        ]
+        counted += [f"ari {measures['ari']:.2f}"] if "ari" in measures else []
+        print(f"{name}: {', '.join(counted)}; {against(before.get(name, {}), measures)}")
 
 
-def against(before: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def against(before: Mapping[str, Any], measures: Mapping[str, Any]) -> str:
     """Say which scores of a method are not those that were recorded."""
     scores = [name for name, value in before.items() if isinstance(value, float)]
-    missing = [n for n in scores if not isinstance(found.get(n), int | float)]
-    far = missing or [n for n in scores if abs(before[n] - found[n]) > TOLERANCE]
+    missing = [n for n in scores if not isinstance(measures.get(n), int | float)]
+    far = missing or [n for n in scores if abs(before[n] - measures[n]) > TOLERANCE]
     if not scores:
         return "no scores are recorded"
     return f"scores as recorded, ± {TOLERANCE}" if not far else f"not as recorded: {', '.join(far)}"
@@ -111,10 +115,10 @@ def last_cells(figures: int) -> list[NotebookNode]:
 
     draw = f"kept.draw(record, federation, {figures + 1})"
     figure = f"from cflkit.reproduce import kept\n\n{draw}"
-    told = "## The run\n\nA figure of it, and its outcome, which nbval compares."
+    text = "## The run\n\nA figure of it, and its outcome, which nbval compares."
     compared = {"tags": ["record", "nbval-check-output"]}
     return [
-        v4.new_markdown_cell(told, id="the-run"),
+        v4.new_markdown_cell(text, id="the-run"),
         v4.new_code_cell(figure, id="its-figure", metadata={"tags": ["record"]}),
         v4.new_code_cell("kept.compare(record)", id="its-outcome", metadata=compared),
     ]
@@ -142,10 +146,10 @@ def keep(executed: NotebookNode, source: Path, id: str) -> Path:
             needs |= output.get("data", {}).get(NEEDS, {})
         cells.append(cell)
     part = "The cells that its record needs" if partial else "All cells"
-    told = f"{part} of [{source.stem}](../{source.name}), executed. What came out is at the end."
+    about = f"{part} of [{source.stem}](../{source.name}), executed. What came out is at the end."
     if not partial:  # a page has one title
         cells[0].source = cells[0].source.replace("# ", "## ", 1)
-    cells.insert(0, nbformat.v4.new_markdown_cell(f"# {id}\n\n{told}", id="head"))
+    cells.insert(0, nbformat.v4.new_markdown_cell(f"# {id}\n\n{about}", id="head"))
     executed.cells = cells
     executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "cflkit": needs}
     text = nbformat.writes(executed)
@@ -179,8 +183,8 @@ class Kept:
 
 def listed(folder: Path = FOLDER) -> list[Kept]:
     """List the kept notebooks of a folder, the cheapest first."""
-    found = []
+    notebooks = []
     for path in folder.glob("*.ipynb"):
-        own = json.loads(path.read_text(encoding="utf-8"))["metadata"]["cflkit"]
-        found.append(Kept(path, own["minutes"], own["memory_gib"], own["device"]))
-    return sorted(found, key=lambda one: (one.minutes, one.path.name))
+        needs = json.loads(path.read_text(encoding="utf-8"))["metadata"]["cflkit"]
+        notebooks.append(Kept(path, needs["minutes"], needs["memory_gib"], needs["device"]))
+    return sorted(notebooks, key=lambda notebook: (notebook.minutes, notebook.path.name))

@@ -95,7 +95,7 @@ def printed_before(cells: pd.DataFrame) -> pd.Series:
 def is_fixed(cell: Cell) -> bool:
     """Return whether a run cannot miss a published number (`Paper.fixed`)."""
     fixed = PAPERS[cell["paper"]].fixed
-    return any(all(cell[name] == value for name, value in one.items()) for one in fixed)
+    return any(all(cell[name] == value for name, value in values.items()) for values in fixed)
 
 
 # --- Scales and scenarios ------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def scenario_in(cell: Cell) -> Scenario:
 def scenarios(paper: str, scale: str) -> list[Scenario]:
     """Return the scenarios of a paper's tables that have parameters for one of the two scales."""
     cells = published().query("paper == @paper").to_dict("records")
-    found = dict.fromkeys(scenario_in(cell) for cell in cells)
-    return [named for named in found if scale_parameters(paper, scale, named) is not None]
+    named_in_tables = dict.fromkeys(scenario_in(cell) for cell in cells)
+    return [named for named in named_in_tables if scale_parameters(paper, scale, named) is not None]
 
 
 @cache
@@ -177,12 +177,12 @@ def command(record: Record, paper: str) -> str:
 
 def by_scenario(runs: Iterable[Record], paper: str, of: str) -> dict[Scenario, list[Record]]:
     """Group the runs of a paper at a scale by their scenarios, which are sorted."""
-    found: defaultdict[Scenario, list[Record]] = defaultdict(list)
+    groups: defaultdict[Scenario, list[Record]] = defaultdict(list)
     for record in runs:
         if scale(record, paper) == of:
-            found[scenario_of(record, paper)].append(record)
+            groups[scenario_of(record, paper)].append(record)
     # None cannot be compared with other values, and is sorted first
-    return dict(sorted(found.items(), key=lambda own: [(v is not None, v) for v in own[0]]))
+    return dict(sorted(groups.items(), key=lambda group: [(v is not None, v) for v in group[0]]))
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -237,12 +237,14 @@ class Evidence:
         if name is None or protocol is None:  # no record has such a number, such as hours
             return []
         if isinstance(protocol, Ranks):
-            return [found[name] for found in self.ranks(protocol)]
+            return [samples[name] for samples in self.ranks(protocol)]
         runs = self.runs[scenario_in(cell)]
         with_twin = [record for record in runs if name + AS_PUBLISHED in record.by_method]
-        found = {r: own for r in with_twin or runs if (own := self.sample(r, name, protocol))}
-        best = records.one_per_seed(found, lambda record: found[record].rows)
-        return [found[record] for record in best]
+        samples = {
+            r: of_run for r in with_twin or runs if (of_run := self.sample(r, name, protocol))
+        }
+        best = records.one_per_seed(samples, lambda record: samples[record].rows)
+        return [samples[record] for record in best]
 
     def ranks_of(self, ranks: Ranks) -> list[dict[str, Sample]]:
         """Return the methods' average ranks over all scenarios, for each seed.
@@ -251,28 +253,34 @@ class Evidence:
         """
         wanted = scenarios(self.paper.name, self.scale)
         by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-        for record in chain.from_iterable(records.one_per_seed(self.runs[one]) for one in wanted):
+        for record in chain.from_iterable(
+            records.one_per_seed(self.runs[scenario]) for scenario in wanted
+        ):
             by_seed[records.seeds_of(record)].append(record)
-        found = []
+        ranks_by_seed = []
         for runs in by_seed.values():
             scores = pd.DataFrame(
                 {
-                    name: one.value if (one := self.sample(record, name, ranks.score)) else np.nan
+                    name: of_run.value
+                    if (of_run := self.sample(record, name, ranks.score))
+                    else np.nan
                     for name in self.paper.methods.values()
                 }
                 for record in runs
             )
             if len(runs) == len(wanted) and scores.notna().all(axis=None):
                 average = stats.average_ranks(scores, higher_is_better=True)
-                found.append({str(name): Sample(rank, runs) for name, rank in average.items()})
-        return found
+                ranks_by_seed.append(
+                    {str(name): Sample(rank, runs) for name, rank in average.items()}
+                )
+        return ranks_by_seed
 
 
 def gathered(runs: Sequence[Record], papers: Iterable[str]) -> dict[tuple[str, str], Evidence]:
     """Gather the runs of each paper at each of the two scales."""
     evidence = {(paper, of): Evidence(paper, of) for paper, of in product(papers, SCALES)}
-    for key, own in evidence.items():
-        own.runs |= by_scenario(runs, *key)
+    for key, of_scale in evidence.items():
+        of_scale.runs |= by_scenario(runs, *key)
     return evidence
 
 
@@ -297,9 +305,9 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     for cell in cells.to_dict("records"):
         row = cell | {"fixed": is_fixed(cell)}
         for of, (prefix, words) in SCALES.items():
-            found = summarised(cell, evidence[cell["paper"], of].samples(cell))
-            found["status"] = words[STATUS.index(str(found["status"]))]
-            row |= {prefix + name: value for name, value in found.items()}
+            summary = summarised(cell, evidence[cell["paper"], of].samples(cell))
+            summary["status"] = words[STATUS.index(str(summary["status"]))]
+            row |= {prefix + name: value for name, value in summary.items()}
         rows.append(row | {"reduced_scale": reduced_scale(cell) if row["reduced_seeds"] else ""})
     table = pd.DataFrame(rows)
     table.insert(table.columns.get_loc("fixed"), "again", printed_before(table))
@@ -326,9 +334,9 @@ def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
         where a number with the source "no code" is compared with nothing; ``intended``, the mean of
         the method as intended where it differs from the code; and the ids of the ``runs``.
     """
-    ours = np.array([one.value for one in samples], dtype=float)
-    against_print = np.where([one.dash for one in samples], np.nan, ours)
-    intended = np.array([one.intended for one in samples], dtype=float)
+    ours = np.array([sample.value for sample in samples], dtype=float)
+    against_print = np.where([sample.dash for sample in samples], np.nan, ours)
+    intended = np.array([sample.intended for sample in samples], dtype=float)
     ours, intended = ours[~np.isnan(ours)], intended[~np.isnan(intended)]
     no_code = cell.get("source") == "no code"
     return {
@@ -340,7 +348,7 @@ def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
         "never": int(np.isnan(against_print).sum()),
         "status": NO_CODE if no_code else status(cell["value"], against_print, margin_of(cell)),
         "intended": intended.mean() if len(intended) else np.nan,
-        "runs": " ".join(record.id for one in samples for record in one.runs),
+        "runs": " ".join(record.id for sample in samples for record in sample.runs),
     }
 
 
@@ -358,16 +366,16 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     """
     parts = {}
     for of, (prefix, _) in SCALES.items():
-        found = answers_at(table, of)
-        answered, good = found.isin(ANSWERS), found.eq("reproduced")
-        own = answered & count_once(table, prefix)
+        answers = answers_at(table, of)
+        answered, good = answers.isin(ANSWERS), answers.eq("reproduced")
+        distinct = answered & count_once(table, prefix)
         several = table[f"{prefix}seeds"].gt(1) & ~table["fixed"]
         by = [table["paper"], table["table"]]
-        part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
+        part = pd.crosstab(by, answers).reindex(columns=STATUS, fill_value=0)
         parts["paper's" if of == "paper" else of] = part.assign(
             run=answered.groupby(by).sum(),
-            distinct=own.groupby(by).sum(),
-            **{"distinct reproduced": (own & good).groupby(by).sum()},
+            distinct=distinct.groupby(by).sum(),
+            **{"distinct reproduced": (distinct & good).groupby(by).sum()},
             **{"equal seeds": (good & equal_seeds(table, prefix)).groupby(by).sum()},
             right=good.astype(float).where(several).groupby(by).mean(),
             placebo=placebo(table, prefix),

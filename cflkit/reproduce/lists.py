@@ -77,7 +77,7 @@ def grids() -> list[Row]:
     return rows
 
 
-def listing(found: Sequence[Record]) -> list[Row]:
+def listing(chosen: Sequence[Record]) -> list[Row]:
     """List records: id, paper, scale, seed, minutes, and the age of their code.
 
     ``scale`` is that at which some paper's tables count the record. ``code`` says how many commits
@@ -96,7 +96,7 @@ def listing(found: Sequence[Record]) -> list[Row]:
             "code": age(record.provenance["git_revision"]),
             "stale": staleness(record),
         }
-        for record in found
+        for record in chosen
     ]
 
 
@@ -119,24 +119,26 @@ def age(commit: str | None) -> str:
     return f"{since} commits ago" if since else "of an unknown revision"
 
 
-def side_by_side(found: Sequence[Record]) -> str:
+def side_by_side(chosen: Sequence[Record]) -> str:
     """Return the parameters and the measures of one or two records as text.
 
     For two records, only the parameters in which they differ are listed. The measures are those of
     the summaries, in one line per method and measure.
     """
-    numbered = {str(number): record for number, record in enumerate(found, 1)}
-    names = dict.fromkeys(name for record in found for name in record.parameters)
+    numbered = {str(number): record for number, record in enumerate(chosen, 1)}
+    names = dict.fromkeys(name for record in chosen for name in record.parameters)
     parameters = [
         {"parameter": name} | {n: record.parameters.get(name) for n, record in numbered.items()}
         for name in names
     ]
     lines = [*(f"{number}: {record.id}" for number, record in numbered.items()), ""]
-    if len(found) == 2:
+    if len(chosen) == 2:
         parameters = [row for row in parameters if str(row["1"]) != str(row["2"])]
         lines.append("parameters in which they differ" if parameters else "equal parameters")
     lines += [fitted(parameters)] if parameters else []
-    every = [(m, n) for record in found for m, own in record.summary.items() for n in own]
+    every = [
+        (m, n) for record in chosen for m, of_method in record.summary.items() for n in of_method
+    ]
     measures = [
         {"method": method, "measure": name}
         | {n: rounded(record.value(method, name)) for n, record in numbered.items()}

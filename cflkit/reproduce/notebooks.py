@@ -83,18 +83,18 @@ class Notebook:
             lines = ast.parse(self.parameters_cell).body
         except SyntaxError as error:
             raise NotebookError(f"a cell is not Python: {error.text or error.msg}") from error
-        found = {}
+        literals = {}
         for line in lines:
             try:
                 [target] = line.targets  # type: ignore[attr-defined]
-                found[target.id] = ast.literal_eval(line.value)  # type: ignore[attr-defined]
+                literals[target.id] = ast.literal_eval(line.value)  # type: ignore[attr-defined]
             except (AttributeError, TypeError, ValueError) as error:  # no such line, or {[]: 1}
                 where = f"line {line.lineno} of the parameters cell"
                 raise NotebookError(f"{where} is not 'name = literal'") from error
-        return found
+        return literals
 
     def check(
-        self, given: Mapping[str, Any], quick: bool = False
+        self, chosen: Mapping[str, Any], quick: bool = False
     ) -> tuple[dict[str, Any], Recorded | None]:
         """Check parameters as the notebook would.
 
@@ -109,11 +109,11 @@ class Notebook:
         """
         from cflkit.reproduce import papers
 
-        if unknown := [name for name in given if name not in self.defaults]:
+        if unknown := [name for name in chosen if name not in self.defaults]:
             raise ParameterError(about_unknown(unknown, self.defaults))
         model = papers.parameters_of(self.path.stem) or model_of(self.defaults)
-        run: Any = model.checked(self.defaults | dict(given), quick)
-        values = {name: getattr(run, name) for name in given}
+        run: Any = model.checked(self.defaults | dict(chosen), quick)
+        values = {name: getattr(run, name) for name in chosen}
         return values, None if papers.by_notebook(self.path.stem) is None else run
 
 
@@ -134,7 +134,7 @@ def read_notebook(path: Path) -> Notebook:
 
 def run(
     path: Path,
-    given: Mapping[str, str],
+    overrides: Mapping[str, str],
     file: Path | None,
     output: Path | None = None,
     missing: bool = False,
@@ -144,7 +144,7 @@ def run(
 ) -> str | None:
     """Run a notebook with parameters; return what to tell of it, or None if nothing was to be done.
 
-    The options are those of ``python -m cflkit run``; the values in ``given`` are YAML. While a
+    The options are those of ``python -m cflkit run``; the values in ``overrides`` are YAML. While a
     notebook that writes a record runs, no other process can run it with the same parameters; with
     ``missing`` it waits, and then finds the record.
 
@@ -162,7 +162,7 @@ def run(
     """
     notebook = read_notebook(path)
     listed = {} if file is None else read_yaml(file)
-    values, parameters = notebook.check(listed | parsed(given))
+    values, parameters = notebook.check(listed | parsed(overrides))
     if parameters is None:
         if missing or record_only or keep:
             raise NotebookError(f"{path} writes no record")
@@ -351,12 +351,12 @@ def private_sockets() -> Iterator[Config]:
     # The path of a socket has at most 107 characters, and 103 on macOS
     short = [place for place in (tempfile.gettempdir(), "/tmp") if len(os.fsencode(place)) < 64]
     place = next((place for place in short if os.access(place, os.W_OK)), None)
-    own = f"cflkit.{os.getpid()}."
+    prefix = f"cflkit.{os.getpid()}."
     for left in Path(place or tempfile.gettempdir()).glob("cflkit.*"):
         # Another kernel of this process can be alive
-        if abandoned(left) and not left.name.startswith(own):
+        if abandoned(left) and not left.name.startswith(prefix):
             shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=own, dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place) as folder:
         sockets = {"transport": "ipc", "ip": f"{folder}/kernel"}
         sockets["connection_file"] = f"{folder}/kernel.json"  # which has the key
         yield Config({"KernelManager": sockets} if place else {})
@@ -365,15 +365,15 @@ def private_sockets() -> Iterator[Config]:
 def skip_the_rest(cells: list[Any]) -> None:
     """Mark code cells without the tag ``record`` to be skipped; raise if no cell has it."""
     tags = [c.metadata.setdefault("tags", []) for c in cells if c.cell_type == "code"]
-    if not any("record" in own for own in tags):
+    if not any("record" in of_cell for of_cell in tags):
         raise NotebookError("the notebook has no cells tagged 'record'")
-    for own in tags:
-        if not {"parameters", "record"} & set(own):
-            own.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
+    for of_cell in tags:
+        if not {"parameters", "record"} & set(of_cell):
+            of_cell.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
 
 
 def places() -> dict[str, str]:
     """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
-    given = {name: os.environ.get(name) for name in names}
-    return {name: os.path.realpath(expanded(p)) for name, p in given.items() if p}
+    folders = {name: os.environ.get(name) for name in names}
+    return {name: os.path.realpath(expanded(p)) for name, p in folders.items() if p}

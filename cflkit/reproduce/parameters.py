@@ -146,15 +146,15 @@ def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
     more than half of the ``known`` names is the parameters cell. Papermill's values are in a marked
     cell after it. Other cells may assign any names.
     """
-    found: list[str] = []
+    unknown: list[str] = []
     for cell in reversed(cells):
         names = assigned(cell)
         whole = len(set(names) & set(known)) > len(known) / 2
         if whole or cell.startswith(INJECTED):
-            found = [*(name for name in names if name not in known), *found]
+            unknown = [*(name for name in names if name not in known), *unknown]
         if whole:
             break
-    return found
+    return unknown
 
 
 def assigned(cell: str) -> list[str]:

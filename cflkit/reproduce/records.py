@@ -85,14 +85,14 @@ class Record:
 
         path = self.folder / "rounds.csv"
         try:
-            found = pd.read_csv(path, **options)
-            if not {"method", "round"} <= set(found) or self.summary.keys() - set(found["method"]):
+            rows = pd.read_csv(path, **options)
+            if not {"method", "round"} <= set(rows) or self.summary.keys() - set(rows["method"]):
                 raise ValueError("it needs the columns method and round, and rows of each method")
-            if not found["round"].astype(str).str.isdecimal().all():
+            if not rows["round"].astype(str).str.isdecimal().all():
                 raise ValueError("a round is no whole number")
         except (OSError, ValueError) as error:
             raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
-        return found
+        return rows
 
     @cached_property
     def by_method(self) -> dict[str, pd.DataFrame]:
@@ -349,21 +349,21 @@ def read(folder: str | Path) -> Record:
     except OSError as error:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        told = one_line(error) if isinstance(error, ValidationError) else error
+        reason = one_line(error) if isinstance(error, ValidationError) else error
         raise ParameterError(
-            f"{display_path(path)} is damaged, or of another version of the kit ({told})"
+            f"{display_path(path)} is damaged, or of another version of the kit ({reason})"
         ) from error
 
 
 def readable(folders: Iterable[Path]) -> list[Record]:
     """Read records; those that are damaged are named, and left out."""
-    found = []
+    every = []
     for place in folders:
         try:
-            found.append(read(place))
+            every.append(read(place))
         except ParameterError as error:
             print(f"left out: {error}", file=sys.stderr)
-    return found
+    return every
 
 
 def find(**parameters: Any) -> list[Record]:
@@ -371,8 +371,8 @@ def find(**parameters: Any) -> list[Record]:
 
     Damaged records are named, and left out.
     """
-    found = readable(place for _, place in sorted(places().items()))
-    return [record for record in found if has(record, parameters)]
+    every = readable(place for _, place in sorted(places().items()))
+    return [record for record in every if has(record, parameters)]
 
 
 def has(record: Record, parameters: Mapping[str, Any]) -> bool:
@@ -405,15 +405,15 @@ def named(text: str) -> Record:
         There is no such record, or there are several.
     """
     id, known = Path(text).name, places()
-    found = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
-    if id in known or len(found) == 1:
-        return read(known.get(id) or known[found[0]])
-    if not found:
+    ids = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
+    if id in known or len(ids) == 1:
+        return read(known.get(id) or known[ids[0]])
+    if not ids:
         raise ParameterError(
             f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}"
         )
-    told = ", ".join([*found[:3], *["…"] * (len(found) > 3)])
-    raise ParameterError(f"{len(found)} records are called {id!r}: {told}")
+    some = ", ".join([*ids[:3], *["…"] * (len(ids) > 3)])
+    raise ParameterError(f"{len(ids)} records are called {id!r}: {some}")
 
 
 def committed(**parameters: Any) -> list[Record]:
@@ -431,8 +431,8 @@ def committed(**parameters: Any) -> list[Record]:
         listed = git("ls-files", "-z", "--", "data/results/*/record.json")
         if listed is None:
             raise ParameterError(f"git cannot list the records in {PROJECT}")
-        found = [PROJECT / line for line in listed.split("\0") if line]
+        paths = [PROJECT / line for line in listed.split("\0") if line]
     else:
-        found = list((PROJECT / "data" / "results").glob("[!.]*/record.json"))
-    every = readable(path.parent for path in sorted(found))
+        paths = list((PROJECT / "data" / "results").glob("[!.]*/record.json"))
+    every = readable(path.parent for path in sorted(paths))
     return [record for record in every if has(record, parameters)]

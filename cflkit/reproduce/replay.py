@@ -109,7 +109,7 @@ def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
     """
     then, now = by_key(recorded), by_key(replayed)
     last = max((number for number, *_ in now), default=0)
-    found: dict[int, list[tuple[str, str]]] = {}
+    by_round: dict[int, list[tuple[str, str]]] = {}
     for key in dict.fromkeys([*then, *now]):
         number, method, _ = key
         if key not in then:
@@ -122,12 +122,14 @@ def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
             outcomes = [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in measured]
             outcomes = outcomes or [(DIFFERENT, f"{method}: nothing was recorded")]
         if number <= last:
-            found.setdefault(number, []).extend(outcomes)
-    told = []
-    for number, outcomes in sorted(found.items()):
+            by_round.setdefault(number, []).extend(outcomes)
+    verdicts_by_round = []
+    for number, outcomes in sorted(by_round.items()):
         worst = max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index)
-        told.append(Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME]))
-    return told
+        verdicts_by_round.append(
+            Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME])
+        )
+    return verdicts_by_round
 
 
 def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:
@@ -169,5 +171,5 @@ def near(old: str, new: str, absolute: float) -> bool:
         return True
     if old.lstrip("-").isdecimal() and new.lstrip("-").isdecimal():
         return False
-    expected, found = number(old), number(new)
-    return abs(expected - found) <= max(absolute, RELATIVE * abs(expected))
+    expected, replayed = number(old), number(new)
+    return abs(expected - replayed) <= max(absolute, RELATIVE * abs(expected))

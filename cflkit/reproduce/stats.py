@@ -34,10 +34,10 @@ class Paired:
         """Format as ``+1.2 ± 0.3``; without an interval, the number of pairs stands there."""
         if not self.n:
             return "–"
-        told = f"{self.mean:+z.{digits}f}"
+        mean = f"{self.mean:+z.{digits}f}"
         if np.isnan(self.half_width):
-            return f"{told} (n = {self.n})"
-        return f"{told} ± {self.half_width:.{digits}f}"
+            return f"{mean} (n = {self.n})"
+        return f"{mean} ± {self.half_width:.{digits}f}"
 
 
 def half_width(ours: ArrayLike) -> float:
@@ -50,13 +50,13 @@ def half_width(ours: ArrayLike) -> float:
     return float(stdtrit(len(values) - 1, 0.95) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def paired(one: ArrayLike, other: ArrayLike) -> Paired:
+def paired(scores: ArrayLike, other: ArrayLike) -> Paired:
     """Compute the mean of paired differences ``[n]``, and their 90 % t-interval over the pairs.
 
     There is no interval if there are fewer than three pairs, or if all differences are equal, up to
     rounding: other pairs might still differ.
     """
-    differences = np.asarray(one, dtype=float) - np.asarray(other, dtype=float)
+    differences = np.asarray(scores, dtype=float) - np.asarray(other, dtype=float)
     mean = float(differences.mean()) if (n := len(differences)) else np.nan
     equal = n < 3 or np.ptp(differences) <= 1e-9 * max(1, abs(mean))
     return Paired(mean, np.nan if equal else half_width(differences), n)
@@ -128,9 +128,9 @@ def compare(scores: pd.DataFrame, higher_is_better: bool) -> Comparison:
     ranks = average_ranks(scores, higher_is_better)
     names = ranks.index.tolist()
     friedman = float(friedmanchisquare(*(scores[name] for name in names)).pvalue)
-    found = np.array([pair_test(scores[a], scores[b]) for a, b in combinations(names, 2)])
+    p_values = np.array([pair_test(scores[a], scores[b]) for a, b in combinations(names, 2)])
     pairs = pd.DataFrame(1.0, index=names, columns=names)
-    for (a, b), p in zip(combinations(names, 2), holm(found), strict=True):
+    for (a, b), p in zip(combinations(names, 2), holm(p_values), strict=True):
         pairs.loc[a, b] = pairs.loc[b, a] = p
     # Pairs are compared only if Friedman's test is significant
     alike = cliques(pairs > LEVEL) if friedman <= LEVEL else [names]
@@ -152,5 +152,5 @@ def cliques(alike: pd.DataFrame) -> list[list[Any]]:
     import networkx
 
     graph = networkx.from_numpy_array(alike.to_numpy() & ~np.eye(len(alike), dtype=bool))
-    found = sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)
-    return [alike.index[clique].tolist() for clique in found]
+    members = sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)
+    return [alike.index[clique].tolist() for clique in members]

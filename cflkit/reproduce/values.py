@@ -67,13 +67,13 @@ def parse_yaml(what: str, text: str | bytes) -> Any:
         return reader.load(text)
     except (YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
         mark = getattr(error, "problem_mark", None)
-        told = f"line {mark.line + 1}: {error.problem}" if mark else error  # type: ignore
-        raise ParameterError(f"{what} is not YAML ({told})") from error
+        reason = f"line {mark.line + 1}: {error.problem}" if mark else error  # type: ignore
+        raise ParameterError(f"{what} is not YAML ({reason})") from error
 
 
-def parsed(given: Mapping[str, str]) -> dict[str, Any]:
+def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
     """Parse the values of parameters from the command line, see `parse_yaml`."""
-    return {name: parse_yaml(f"{name}: {text!r}", text) for name, text in given.items()}
+    return {name: parse_yaml(f"{name}: {text!r}", text) for name, text in texts.items()}
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
