@@ -335,9 +335,9 @@ def test_settings_are_in_the_address_and_a_long_split_can_be_stopped():
 def test_two_offices_light_up_and_their_angle_is_their_cell():
     async def point(tab):
         await tab.evaluate(
-            """for (const [kind, client] of [["pointerdown", 2], ["pointermove", 6]])
+            """for (const client of [2, 6])
               document.querySelector(`.badge[data-client="${client}"] rect`).dispatchEvent(
-                new PointerEvent(kind, { bubbles: true, pointerType: "mouse" }))"""
+                new PointerEvent("pointerdown", { bubbles: true }))"""
         )
         lit = await tab.evaluate("[...document.querySelectorAll('.lit')].map((e) => e.tagName)")
         assert sorted(lit) == ["BUTTON", "BUTTON", "g", "g", "path", "path"]

@@ -54,10 +54,10 @@ worker.postMessage({ kind: "digits", value: packed });
 let run;
 let plays = 0, playing = 0; // how often the reader began to play, and which of these goes on, or 0
 let groups = SCENES.four.groups, seed = 1;
-/** @type {number[]} The clients that the reader points at, and the one that was pressed before */
+/** @type {number[]} The clients at which the reader points, at most two */
 let lit = [];
-/** @type {number | null} */
-let pinned = null;
+/** @type {number[]} Those that were pressed, which stay lit */
+let pinned = [];
 
 /** The round that is shown. @returns {import("./worker.js").Round | undefined} */
 const now = () => run.rounds[run.shown - 1];
@@ -248,7 +248,7 @@ const ruleName = () => (run.setting.rule === "halves" ? "lamp" : "OCFL");
 /** Draw what a run has from its beginning: the offices and their digits, arrows of length 0, and empty matrices. */
 function drawClients() {
   const { clients, truth, setting } = run, halves = setting.rule === "halves", regions = groups.some(({ classes }) => classes.length < 10);
-  [lit, pinned] = [[], null];
+  [lit, pinned] = [[], []];
   const named = (/** @type {number} */ g) => (regions ? `Region ${"ABCD"[g]}` : groups.length > 1 ? `Scanner ${"ABCD"[g]}` : "All scanners");
   element("groups").innerHTML = groups.map((group, g) => {
     const cards = clients.flatMap((client, i) => (client.group !== g ? [] :
@@ -481,20 +481,28 @@ function under({ target, offsetX, offsetY }) {
   return cell.some((client) => client < 0 || client >= m) ? [] : [...new Set(cell)];
 }
 
-/** Light up what is pointed at, with the client that was pressed. @param {number[]} clients */
+/** Light up what is pointed at, with the client that was pressed; or else what was pressed. @param {number[]} clients */
 function pointAt(clients) {
-  const [first] = clients, wanted = clients.length === 1 && pinned !== null && first !== pinned ? [pinned, first] : clients.length || pinned === null ? clients : [pinned];
+  const one = clients.length === 1 && !pinned.includes(clients[0]);
+  const wanted = one ? [...pinned.slice(0, 1), ...clients] : clients.length > 1 ? clients : pinned;
   if (`${wanted}` === `${lit}`) return;
   lit = wanted;
   light();
 }
 
+/** Keep a client lit, beside one other, or let it go. @param {number} client */
+function press(client) {
+  pinned = pinned.includes(client) ? pinned.filter((other) => other !== client) : [...pinned.slice(0, 1), client];
+  pointAt([]);
+}
+
 document.addEventListener("pointermove", (event) => { if (event.pointerType !== "touch") pointAt(under(event)); });
 document.addEventListener("pointerdown", (event) => {
-  const clients = under(event), [first] = clients;
-  if (clients.length === 1) pinned = pinned === first ? null : pinned ?? first;
-  else if (event.pointerType !== "touch" || clients.length) pinned = null;
-  pointAt(clients);
+  const clients = under(event);
+  if (clients.length === 1) return press(clients[0]);
+  if (clients.length > 1) pinned = clients;
+  else if (/** @type {Element} */ (event.target).closest("#star")) pinned = [];
+  pointAt([]);
 });
 element("groups").onfocusin = (/** @type {any} */ { target }) => { if (target.matches(":focus-visible")) pointAt(under({ target })); };
 element("groups").onkeydown = (/** @type {KeyboardEvent} */ event) => {
@@ -521,7 +529,7 @@ function moveClass(label, from, to) {
 element("groups").onclick = (/** @type {any} */ event) => {
   const { target } = event;
   const { turn, class: label, group } = target.dataset;
-  if (event.detail === 0 && target.dataset.client) pinned = Number(target.dataset.client); // pressed with a key
+  if (event.detail === 0 && target.dataset.client) press(Number(target.dataset.client)); // with a key
   if (turn !== undefined) {
     groups = groups.map((own, g) => (g === Number(turn) ? { ...own, turns: (own.turns + 1) % 4 } : own));
     nameScene();
