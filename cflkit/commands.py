@@ -382,7 +382,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
     if ids and where:
         raise ParameterError("--where selects from the list of records, and an ID is given")
     if ids:
-        chosen = [records.named(run) for run in ids]
+        chosen = [records.find_record(run) for run in ids]
         if as_json:
             kept = ("id", "paper", "parameters", "summary", "claims", "provenance")
             shown = [{name: getattr(record, name) for name in kept} for record in chosen]
@@ -393,7 +393,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         if len(chosen) == 1 and paper is not None:
             print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
-    wanted, every = parsed(where), records.find()
+    wanted, every = parsed(where), records.find_records()
     if not every:
         raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
     names = {name for record in every for name in record.parameters}
@@ -401,7 +401,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         names_known = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
         names_known += hint(unknown[0], names)
         raise ParameterError(f"no record has a parameter {names_known}")
-    chosen = [record for record in every if records.has(record, wanted)]
+    chosen = [record for record in every if records.has_parameters(record, wanted)]
     if not chosen:
         values = {n: {str(record.parameters.get(n)) for record in every} for n in wanted}
         near = "".join(hint(str(value), values[name]) for name, value in wanted.items())
@@ -424,7 +424,7 @@ def replay_record(id: str, rounds: int | None, as_json: bool) -> int:
     """
     from cflkit.reproduce import replay
 
-    verdicts = replay.replay(records.named(id), rounds)
+    verdicts = replay.replay(records.find_record(id), rounds)
     if as_json:
         print(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
     for verdict in () if as_json else verdicts:

@@ -20,7 +20,7 @@ from cflkit.reproduce.records import PROJECT
 
 def absent(one: kept.Kept) -> str:
     """Say that the data of a run are not here, and cannot be downloaded."""
-    name = records.named(one.path.stem).parameters.get("dataset")
+    name = records.find_record(one.path.stem).parameters.get("dataset")
     try:
         if name is not None:
             datasets.load(name)

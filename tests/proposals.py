@@ -60,7 +60,7 @@ def proposals(minutes: float, cuda: bool) -> list[Proposal]:
     proposal of runs that differ in their seeds alone.
     """
     memory = psutil.virtual_memory().total / 2**30
-    done = records.find()
+    done = records.find_records()
     book = ledger.counted(pd.read_csv(ledger.LEDGER, dtype={"table": str, "protocol": str}))
     found: dict[str, Proposal] = {}
     read_once = cache(notebooks.read_notebook)

@@ -15,7 +15,7 @@ from rounds import first_jobs
 
 from cflkit import methods
 from cflkit.federation import Federation, Jobs, LocalTraining, machine
-from cflkit.reproduce import claims, notebooks, perturbation, records, told
+from cflkit.reproduce import claims, notebooks, perturbation, records, run_messages
 from cflkit.simulation.checkpoints import fingerprint
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
@@ -198,8 +198,8 @@ def test_a_report_is_what_tagged_cells_print_and_all_claims():
     data = {claims.MIME: [["it holds", True]], "text/plain": "true   it holds"}
     claimed = nbformat.v4.new_output("display_data", data)
     cells = [cell(printed), cell(printed, tags=["report"]), cell(claimed, tags=["claims"])]
-    expected = f"3 clusters\n\ntrue   it holds\n\n{told.COUNTS}\n"
-    assert told.report_of(cells) == expected
+    expected = f"3 clusters\n\ntrue   it holds\n\n{run_messages.COUNTS}\n"
+    assert run_messages.report_of(cells) == expected
 
 
 # --- The perturbation ----------------------------------------------------------------------------

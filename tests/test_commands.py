@@ -23,7 +23,7 @@ from reports import results, sentences
 from cflkit import __main__, _project
 from cflkit.__main__ import main
 from cflkit.commands import cli
-from cflkit.reproduce import grid, ledger, notebooks, records, told
+from cflkit.reproduce import grid, ledger, notebooks, records, run_messages
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.papers import PAPERS, ocfl
@@ -393,7 +393,7 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(notebooks, "run", interrupted)
-    monkeypatch.setattr(records, "named", interrupted)
+    monkeypatch.setattr(records, "find_record", interrupted)
     assert main(["run", str(OCFL)]) == 130
     told = "interrupted; the same command goes on from the last checkpoint\n"
     assert capsys.readouterr().err == told
@@ -664,7 +664,7 @@ def test_the_package_alone_says_what_a_clone_has(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ledger, "PUBLISHED", tmp_path)
     monkeypatch.setattr(grid, "PARAMS", tmp_path)
     monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
-    monkeypatch.setattr(records, "places", dict)
+    monkeypatch.setattr(records, "record_folders", dict)
     for command in ("ledger", "grid list", "grid run ocfl/whole", "run 03"):
         told = refuse(capsys, *command.split())
         assert "with a clone of the project" in told, command
@@ -694,7 +694,7 @@ def test_a_run_is_told_in_few_lines():
         nbformat.v4.new_code_cell(outputs=[output]),
         nbformat.v4.new_code_cell(outputs=[figure], metadata={"tags": ["report"]}),
     ]
-    lines = told.brief(cells, record, OCFL, PROJECT / "out.ipynb").splitlines()
+    lines = run_messages.brief(cells, record, OCFL, PROJECT / "out.ipynb").splitlines()
     assert len(lines) <= 24
     assert lines[0].startswith(f"{len(record.summary)} methods: 30 clients, 60 rounds.")
     rows = {line[:17].strip(): line.split() for line in lines}
@@ -704,14 +704,14 @@ def test_a_run_is_told_in_few_lines():
     assert "claims    1 of 2 claims of the notebook are true in this run" in "\n".join(lines)
     assert "figure    f.png" in lines and "more" not in lines
     assert any(line.split()[0] == "record" for line in lines if line)
-    lines = told.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
+    lines = run_messages.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
     assert lines[:2] == ["true   it holds", "FALSE  and this"]
 
 
 @pytest.mark.slow
 def test_every_record_can_be_told():
-    for record in records.find():
-        assert [*told.story(record)]
+    for record in records.find_records():
+        assert [*run_messages.story(record)]
 
 
 def test_rounds_are_told_in_one_line_that_changes_or_in_few_lines(monkeypatch):
@@ -721,7 +721,7 @@ def test_rounds_are_told_in_one_line_that_changes_or_in_few_lines(monkeypatch):
 
     screen, file = Screen(), io.StringIO()
     for stream in (screen, file):
-        rounds = told.Rounds(stream)
+        rounds = run_messages.Rounds(stream)
         for now in range(1, 5):
             monkeypatch.setattr(rounds, "begun", rounds.begun - 31)
             rounds.write(f"round {now} of 4 (0.1 s per round); T 0.5; clusters: many\n")

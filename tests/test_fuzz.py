@@ -105,7 +105,7 @@ def test_records(tmp_path):
         if sealed:
             contents = json.loads((folder / "record.json").read_text())
             (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
-        for found in records.readable([folder]):
+        for found in records.read_all([folder]):
             if not sealed:
                 assert (found.parameters, found.summary) == (run.parameters, run.summary)
                 assert found.rounds.equals(run.rounds)

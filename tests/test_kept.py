@@ -82,7 +82,7 @@ def test_committed_notebooks_are_of_committed_records_and_came_out_as_recorded()
 def test_missing_runs_are_proposed_if_a_record_tells_that_they_fit(monkeypatch, tmp_path):
     monkeypatch.setattr(grid, "tables", lambda: ["emd-cfl/pacfl"])
     monkeypatch.setattr(grid.Job, "status", "missing")
-    every = [r for r in records.find() if r.parameters.get("only") == ["PACFL"]]
+    every = [r for r in records.find_records() if r.parameters.get("only") == ["PACFL"]]
     assert not proposals.proposals(0.1, cuda=False)
     first = proposals.proposals(30, cuda=False)
     scenarios = {(r.parameters["version"], r.parameters["model"]) for r in every}
@@ -91,7 +91,7 @@ def test_missing_runs_are_proposed_if_a_record_tells_that_they_fit(monkeypatch, 
     table = pd.read_csv(ledger.LEDGER, dtype=str).assign(status="not run")
     table.to_csv(tmp_path / "ledger.csv", index=False)
     monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
-    monkeypatch.setattr(records, "find", lambda: one)
+    monkeypatch.setattr(records, "find_records", lambda: one)
     first = proposals.proposals(30, cuda=False)
     # The versions with as many clients are told by this record, and the reduced runs by none
     assert len(first) == 4 and first[0].numbers > 0 and first[-1].numbers == 0

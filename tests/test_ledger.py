@@ -338,7 +338,7 @@ def test_the_committed_ledger_is_what_the_kit_writes(repository, committed, tmp_
 
 @pytest.mark.slow
 def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(records, "find", lambda: [record(0), record(1)])
+    monkeypatch.setattr(records, "find_records", lambda: [record(0), record(1)])
     path, notes = tmp_path / "ledger.csv", tmp_path / "notes.md"
     notes.write_text("mine")
     assert main(["ledger", "--paper", "ocfl", "--table", "I", "-o", str(path)]) == 0

@@ -178,7 +178,7 @@ def test_an_edited_record_is_named_and_left_out_and_the_others_stay(finished, ca
         contents["parameters"]["dataset"] = contents["parameters"]["seed"] = []
         contents = schema.sealed(contents, folder)
     (folder / "record.json").write_text(json.dumps(contents))
-    found = [r.id for r in records.find() if r.folder.parent == whole.folder.parent]
+    found = [r.id for r in records.find_records() if r.folder.parent == whole.folder.parent]
     assert found == ["whole"]
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"left out: {folder / 'record.json'} is damaged")
@@ -267,5 +267,5 @@ def test_what_is_published_is_what_git_lists_or_what_is_whole(finished, monkeypa
 def test_records_are_found_by_their_parameters(finished):
     parameters, history, federation = finished
     records.write("one", parameters, history, federation)
-    assert "one" in [r.id for r in records.find(dataset="digits-8x8", clients=6)]
-    assert records.find(dataset="digits-8x8", clients=7) == []
+    assert "one" in [r.id for r in records.find_records(dataset="digits-8x8", clients=6)]
+    assert records.find_records(dataset="digits-8x8", clients=7) == []

@@ -230,7 +230,7 @@ def of_record(place: Path) -> Evidence:
     """Read the distances that OCFL has compared in a run of the kit."""
     from cflkit.reproduce import records
 
-    record = records.read(place) if place.is_dir() else records.named(str(place))
+    record = records.read(place) if place.is_dir() else records.find_record(str(place))
     for rows in record.by_method.values():
         kept = rows["distances"].dropna() if "distances" in rows else []
         flat = [np.array(text.split("|"), dtype=np.float64) for text in kept]

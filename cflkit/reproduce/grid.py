@@ -197,7 +197,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cflkit", *self.arguments],
                 cwd=PROJECT,
-                env=os.environ | notebooks.places() | share | self.variables,
+                env=os.environ | notebooks.absolute_folders() | share | self.variables,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
             )

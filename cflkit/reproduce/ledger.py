@@ -117,7 +117,9 @@ def scale(record: Record, paper: str) -> str | None:
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else SCALES:
         full = scale_parameters(paper, name, scenario_of(record, paper))
-        if full and records.has(record, {k: full[k] for k in full if k not in not_compared}):
+        if full and records.has_parameters(
+            record, {k: full[k] for k in full if k not in not_compared}
+        ):
             return name
     return None
 
@@ -290,7 +292,7 @@ def margin_of(cell: Cell) -> Margin:
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
-    """Join the published cells with our runs of their scenarios, by default all of `records.find`.
+    """Join the published cells with our runs of their scenarios, by default with all records.
 
     Returns
     -------
@@ -301,7 +303,7 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         ``reduced_scale``, how this scale differs from the paper's.
     """
     cells, rows = published(), []
-    evidence = gathered(records.find() if runs is None else runs, cells["paper"].unique())
+    evidence = gathered(records.find_records() if runs is None else runs, cells["paper"].unique())
     for cell in cells.to_dict("records"):
         row = cell | {"fixed": is_fixed(cell)}
         for of, (prefix, words) in SCALES.items():

@@ -62,7 +62,7 @@ def grids() -> list[Row]:
     for name in grid.tables():
         jobs = grid.jobs_of(name)
         folders = [folder for job in jobs if (folder := records.folder(job.run)) is not None]
-        costs = [record.provenance for record in records.readable(folders)]
+        costs = [record.provenance for record in records.read_all(folders)]
         minutes = [cost["minutes"] for cost in costs]
         rows.append(
             {

@@ -28,7 +28,7 @@ import filelock
 
 from cflkit._files import abandoned, check_regular, expanded, unwritable
 from cflkit._project import PROJECT
-from cflkit.reproduce import kept, records, told
+from cflkit.reproduce import kept, records, run_messages
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
 
@@ -224,7 +224,7 @@ def execute(
     check_output(output, notebook.path)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # what cannot be written is an error before the run
-    os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
+    os.environ.update(absolute_folders() | {"CFLKIT_PROGRESS": "lines"})
     tree = copy.deepcopy(notebook.tree)
     if keep:
         figures = 0 if record_only else sum("plots.show" in source for source in notebook.code)
@@ -232,8 +232,8 @@ def execute(
     if record_only:
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
-    messages = told.Rounds(sys.stderr, verbose)
-    messages.write(f"{told.heading(notebook.prose)}\n")
+    messages = run_messages.Rounds(sys.stderr, verbose)
+    messages.write(f"{run_messages.heading(notebook.prose)}\n")
     try:
         executed = run_cells(tree, values, output, folder, messages)
     finally:
@@ -243,10 +243,10 @@ def execute(
         output = kept.keep(executed, notebook.path, name)
     if verbose:
         where = f"notebook  {records.display_path(output)}"
-        return f"{told.report_of(executed.cells)}{where}", output
+        return f"{run_messages.report_of(executed.cells)}{where}", output
     made = records.folder(name) if name else None
     record = None if made is None else records.read(made)
-    return told.brief(executed.cells, record, notebook.path, output), output
+    return run_messages.brief(executed.cells, record, notebook.path, output), output
 
 
 def run_cells(
@@ -254,7 +254,7 @@ def run_cells(
     values: Mapping[str, Any],
     output: Path,
     folder: Path,
-    messages: told.Rounds,
+    messages: run_messages.Rounds,
 ) -> NotebookNode:
     """Run the cells in a kernel of our own, in a folder; say in one line why they failed."""
     import papermill  # takes seconds to load
@@ -372,7 +372,7 @@ def skip_the_rest(cells: list[Any]) -> None:
             of_cell.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
 
 
-def places() -> dict[str, str]:
+def absolute_folders() -> dict[str, str]:
     """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     folders = {name: os.environ.get(name) for name in names}

@@ -121,7 +121,7 @@ def run_id(parameters: Recorded) -> str:
     return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}"
 
 
-def places() -> dict[str, Path]:
+def record_folders() -> dict[str, Path]:
     """Return the folders of all records by id: those in the project, and in `results`."""
     folders = PROJECT / "data" / "results", results()
     return {f.parent.name: f.parent for place in folders for f in place.glob("[!.]*/record.json")}
@@ -355,7 +355,7 @@ def read(folder: str | Path) -> Record:
         ) from error
 
 
-def readable(folders: Iterable[Path]) -> list[Record]:
+def read_all(folders: Iterable[Path]) -> list[Record]:
     """Read records; those that are damaged are named, and left out."""
     every = []
     for place in folders:
@@ -366,16 +366,16 @@ def readable(folders: Iterable[Path]) -> list[Record]:
     return every
 
 
-def find(**parameters: Any) -> list[Record]:
+def find_records(**parameters: Any) -> list[Record]:
     """Return the records with these parameters, in the project and in `results`, sorted by id.
 
     Damaged records are named, and left out.
     """
-    every = readable(place for _, place in sorted(places().items()))
-    return [record for record in every if has(record, parameters)]
+    every = read_all(place for _, place in sorted(record_folders().items()))
+    return [record for record in every if has_parameters(record, parameters)]
 
 
-def has(record: Record, parameters: Mapping[str, Any]) -> bool:
+def has_parameters(record: Record, parameters: Mapping[str, Any]) -> bool:
     """Return whether a record has these parameters."""
     return all(record.parameters.get(name) == value for name, value in parameters.items())
 
@@ -396,7 +396,7 @@ def one_per_seed(
     return sorted(best.values(), key=lambda record: record.id)
 
 
-def named(text: str) -> Record:
+def find_record(text: str) -> Record:
     """Read the record of this name or path, or the only one whose name begins or ends so.
 
     Raises
@@ -404,7 +404,7 @@ def named(text: str) -> Record:
     ParameterError
         There is no such record, or there are several.
     """
-    id, known = Path(text).name, places()
+    id, known = Path(text).name, record_folders()
     ids = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
     if id in known or len(ids) == 1:
         return read(known.get(id) or known[ids[0]])
@@ -434,5 +434,5 @@ def committed(**parameters: Any) -> list[Record]:
         paths = [PROJECT / line for line in listed.split("\0") if line]
     else:
         paths = list((PROJECT / "data" / "results").glob("[!.]*/record.json"))
-    every = readable(path.parent for path in sorted(paths))
-    return [record for record in every if has(record, parameters)]
+    every = read_all(path.parent for path in sorted(paths))
+    return [record for record in every if has_parameters(record, parameters)]

@@ -432,7 +432,7 @@ print(ends.pivot(index="run", columns="cut", values=["ARI", "clusters"]).round(2
 # %%
 given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balanced", "clients": 15}
 ways = {}
-for past in (run for run in known if records.has(run, given | {"only": None})):
+for past in (run for run in known if records.has_parameters(run, given | {"only": None})):
     way = f"{past.parameters['draws']} draws, local epochs: {past.parameters['local_epochs']}"
     ways.setdefault(way, []).append(past)
 ways = dict(sorted(ways.items()))
@@ -544,7 +544,11 @@ meant = of_affinity["intended"]
 print("OCFL-AFF with the right sign: true clusters in", true, end=" ")
 print(f"of {len(at_full_scale)} runs, RAND {meant.min():.2f} to {meant.max():.2f}")
 uneven = {"overlap": "nonoverlapping", "balance": "imbalanced", "clients": 30}
-ends = [run.summary["OCFL-AFF as published"] for run in at_full_scale if records.has(run, uneven)]
+ends = [
+    run.summary["OCFL-AFF as published"]
+    for run in at_full_scale
+    if records.has_parameters(run, uneven)
+]
 counts = [end["n_clusters"] for end in ends]
 print("non-overlapping, imbalanced, 30 clients: number of clusters of OCFL-AFF:", *counts)
 

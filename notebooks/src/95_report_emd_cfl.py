@@ -65,7 +65,7 @@ of_scale = [past for past in known if scales[past.id] == view.scale]
 # Runs of the paper's own method with all clients; the other runs have baselines only
 with_method = [past for past in known if {"EMD-CFL", "Oracle"} <= past.summary.keys()]
 WHOLE = {"participants": None, "projection": 0.9, "sinkhorn": None}
-of_tables = [past for past in with_method if records.has(past, WHOLE)]
+of_tables = [past for past in with_method if records.has_parameters(past, WHOLE)]
 if not of_scale:
     print("No committed run has this scale, so the figures of tables have published values only.")
 
@@ -315,7 +315,11 @@ for version in with_runs:
 # shared machines with two to four cores, so they are rough.
 
 # %%
-billed = [past for past in of_scale if records.has(past, {"version": "four", "until": "rounds"})]
+billed = [
+    past
+    for past in of_scale
+    if records.has_parameters(past, {"version": "four", "until": "rounds"})
+]
 billed = sorted(billed, key=lambda past: (len(past.summary), past.parameters["seed"]))
 print(" methods  seed  asked   run  saved  minutes   GiB")
 for past in billed:
@@ -494,9 +498,13 @@ for past in of_round:
 # %%
 VARIED = {"projection", "sinkhorn", "only", "until"}
 FIRST = {"version": "four", "seed": 0}
-first = [past.parameters for past in of_scale if past in of_tables and records.has(past, FIRST)]
+first = [
+    past.parameters
+    for past in of_scale
+    if past in of_tables and records.has_parameters(past, FIRST)
+]
 common = [{name: own[name] for name in own.keys() - VARIED} for own in first]
-narrow = [past for past in with_method if any(records.has(past, own) for own in common)]
+narrow = [past for past in with_method if any(records.has_parameters(past, own) for own in common)]
 steps = np.geomspace(0.001, 0.2, 24)
 by_solver = {"exact": {}, "Sinkhorn": {}}
 for past in sorted(narrow, key=lambda past: past.parameters["projection"]):

@@ -149,7 +149,7 @@ shares = {}
 without_overlap = {"overlap_fraction": 0.0, "clustering": "dirty-uniform"}
 for record in known:
     own = record.parameters
-    if record.paper == "fedcref" and records.has(record, without_overlap):
+    if record.paper == "fedcref" and records.has_parameters(record, without_overlap):
         system = own["dataset"], own["clients"], own["samples"], own["partition_seed"]
         shares[system] = tables.share_given_again(record, POOL[own["dataset"]])
 for (data, clients, images), found in pd.Series(shares).groupby(level=[0, 1, 2]):
@@ -354,12 +354,16 @@ for name, rows in ends[ends["method"] == "FedCRef"].groupby("system"):
 # %%
 FULL = {"rounds": 15, "federated_epochs": 7}  # the paper's federated training
 CODE = {"theta": 0.25, "tau": 0.85, "normalisation": "min-max", "match": "first", "stop": "code"}
-of_system = [run for run in known if records.has(run, {"dirtiness": 0.3, "clients": 25, "seed": 0})]
+of_system = [
+    run
+    for run in known
+    if records.has_parameters(run, {"dirtiness": 0.3, "clients": 25, "seed": 0})
+]
 OTHERS = ("fashion-mnist", "emnist-letters")  # which have a section of their own
-same_system = [run for run in of_system if not records.has(run, FULL)]
+same_system = [run for run in of_system if not records.has_parameters(run, FULL)]
 same_system = [run for run in same_system if run.parameters["dataset"] not in OTHERS]
 by_images = {}
-for run in (run for run in same_system if records.has(run, CODE)):
+for run in (run for run in same_system if records.has_parameters(run, CODE)):
     key = tuple(run.parameters[name] for name in ("dataset", "overlap_fraction", "samples"))
     by_images[key] = {name: found["accuracy"] for name, found in run.summary.items()}
     by_images[key]["isolated"] = run.summary["FedCRef"]["isolated"]
@@ -393,7 +397,7 @@ COLUMNS = {"iterations": "iter.", "communities": "comm.", "isolated": "isol.", "
 COLUMNS |= {"accuracy": "ACC", "worst_accuracy": "worst"}
 MNIST = {"dataset": "mnist", "samples": 500, "overlap_fraction": 0.0}
 choices, first_graph = {}, {}
-for run in (run for run in same_system if records.has(run, MNIST)):
+for run in (run for run in same_system if records.has_parameters(run, MNIST)):
     changed = [f"{n} {run.parameters[n]}" for n in CODE if run.parameters[n] != CODE[n]]
     choice = ", ".join(changed) or "as in the code"
     choices[choice] = {short: run.summary["FedCRef"][n] for n, short in COLUMNS.items()}
@@ -422,7 +426,7 @@ print(choices_table.round(3).to_string())
 
 # %% tags=["nbval-check-output"]
 for run in sorted(of_system, key=lambda run: run.parameters["rounds"]):
-    if records.has(run, MNIST | CODE):
+    if records.has_parameters(run, MNIST | CODE):
         own = run.parameters
         print(f"{own['rounds']} rounds of {own['federated_epochs']} epochs")
         lines = pd.DataFrame(run.summary).T.rename(columns=COLUMNS)[list(COLUMNS.values())]

@@ -31,7 +31,7 @@ from cflkit.course import sources, versions
 from cflkit.reproduce import ledger, records
 from cflkit.reproduce.notebooks import our_kernel, private_sockets
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.told import MINUTES
+from cflkit.reproduce.run_messages import MINUTES
 
 SOURCES = Path(__file__).resolve().parent
 NOTEBOOKS = SOURCES.parent
@@ -125,7 +125,7 @@ def check_committed() -> None:
     tracked = {record.id for record in records.committed()}
     scaled = {
         record.id
-        for record in records.find()
+        for record in records.find_records()
         if any(ledger.scale(record, paper) for paper in PAPERS)
         # A record of a lesson's defaults is at a paper's scale if the paper is as small
         and records.git("check-ignore", "--quiet", str(record.folder)) is None

@@ -18,7 +18,7 @@ from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES
 from cflkit.reproduce.records import PROJECT, Record
-from cflkit.reproduce.told import MINUTES, TITLE
+from cflkit.reproduce.run_messages import MINUTES, TITLE
 
 # The pages with tables; each table is in one of them
 PAGES = tuple(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit.reproduce.parameters import ParameterError, Selection
-from cflkit.reproduce.records import AS_PUBLISHED, Record, has
+from cflkit.reproduce.records import AS_PUBLISHED, Record, has_parameters
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -229,7 +229,7 @@ class Paper:
 
     def is_one_group(self, record: Record) -> bool:
         """Return whether a run's scenario has one true group."""
-        return any(has(record, scenario) for scenario in self.one_group)
+        return any(has_parameters(record, scenario) for scenario in self.one_group)
 
     @property
     def folder(self) -> str:

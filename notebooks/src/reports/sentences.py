@@ -132,7 +132,9 @@ def ranges_of_epsilon(committed: Sequence[Record]) -> str:
 def accuracies(committed: Sequence[Record], paper: str, **parameters: Any) -> pd.DataFrame:
     """Return the accuracies of the runs with these parameters: a row per run, by method."""
     runs = [
-        past.summary for past in committed if past.paper == paper and records.has(past, parameters)
+        past.summary
+        for past in committed
+        if past.paper == paper and records.has_parameters(past, parameters)
     ]
     return pd.DataFrame([{name: ends["accuracy"] for name, ends in run.items()} for run in runs])
 
@@ -140,7 +142,7 @@ def accuracies(committed: Sequence[Record], paper: str, **parameters: Any) -> pd
 def natural_groups(committed: Sequence[Record]) -> str:
     """Say what EMD-CFL does with the styles of PACS."""
     pacs = accuracies(committed, "emd-cfl", dataset="pacs-64")
-    runs = [past for past in committed if records.has(past, {"dataset": "pacs-64"})]
+    runs = [past for past in committed if records.has_parameters(past, {"dataset": "pacs-64"})]
     aris = sorted(past.summary["EMD-CFL"]["ari"] for past in runs if "EMD-CFL" in past.summary)
     gain, behind = pacs["EMD-CFL"] - pacs["FedAvg"], (pacs["EMD-CFL"] - pacs["Oracle"]).abs().max()
     return (
