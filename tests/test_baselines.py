@@ -46,6 +46,43 @@ def test_it_finds_the_groups(name, federate_turned):
     assert table["ari"].iloc[-1] == 1
 
 
+def looked(method, federation, losses, t):
+    """Let a method look at mean losses ``[m, K]`` in a round, up to its request to train."""
+    talk = method.round(t)
+    request = next(talk)
+    assert len(request.jobs) == losses.numel()
+    return talk.send(list(losses.flatten()))
+
+
+def test_clove_keeps_groups_together_where_one_model_is_best_for_all(federate_turned):
+    """Each group gets another model, and all together the smallest losses."""
+    federation = federate_turned()
+    method = begin("clove", federation, k=2)
+    losses = torch.tensor([[1.0, 1.5]] * 3 + [[1.0, 3.0]] * 3)
+    training = looked(method, federation, losses, 0)
+    assert method.labels.tolist() == training.jobs.model_of.tolist() == [1, 1, 1, 0, 0, 0]
+
+
+def test_feddrift_isolates_who_drifts_and_merges_what_is_alike(federate_turned):
+    federation = federate_turned()
+    method = begin("feddrift", federation, threshold=0.5, start="each", period=1)
+    method.models += torch.arange(6.0)[:, None]
+    before = method.models
+    group = torch.tensor(TRUTH)
+    losses = 1.0 + (group[:, None] != group) + 0.1 * (1 - torch.eye(6))
+    looked(method, federation, losses, 1)
+    assert method.labels.tolist() == TRUTH, "models merge whose losses differ by 0.1, not by 1.1"
+    sizes = federation.sizes[:3, None] / federation.sizes[:3].sum()
+    torch.testing.assert_close(method.models[0], (sizes * before[:3]).sum(dim=0))
+    kept = method.models.clone()
+    now = torch.tensor([[1.0, 2.0]] * 2 + [[1.8, 1.7]] + [[2.0, 1.0]] * 2 + [[1.0, 2.0]])
+    looked(method, federation, now, 2)
+    assert method.labels.tolist() == [0, 0, 2, 1, 1, 0], "the third has drifted, the last changed"
+    assert torch.equal(method.models[:2], kept) and len(method.models) == 3
+    looked(method, federation, now[:, [0, 1, 1]] + 1, 3)
+    assert method.labels.unique(return_counts=True)[1].tolist() == [1] * 6, "all have drifted"
+
+
 @pytest.fixture(scope="module")
 def fedavg(federate_turned):
     """Return FedAvg's model after three rounds, by its weights of the clients."""

@@ -29,11 +29,13 @@ TRUTH = [0, 0, 0, 1, 1, 1]
 OPTIONS = {
     "briggs": {"rounds": 1, "threshold": 0.95},
     "cfl-gp": {"k": 2},
+    "clove": {"k": 2},
     "emd-cfl": {"epsilon": 0.06},
     "emd-cfl-oracle": {"truth": TRUTH},
     "emd-cfl-variant": {"epsilon": 0.06, "draws": "per distance", "clusters": "components"},
     "fedce": {"k": 2},
     "fedclust": {"threshold": 0.3},
+    "feddrift": {"start": "each", "period": 1, "threshold": 0.2},
     "fedem": {"k": 2},
     "fedprox": {"mu": 0.1},
     "fedrc": {"k": 2},
@@ -53,7 +55,9 @@ OPTIONS = {
 }
 # Options with which each method trains a single client as it would be trained in one place
 ALONE = {
+    "clove": {"k": 1},
     "ditto": {"mu": 0.0},
+    "fedavg-ft": {"epochs": 0},
     "fedce": {"k": 1},
     "fedem": {"k": 1},
     "fedopt": {"optimizer": "sgd"},
@@ -67,7 +71,7 @@ ALONE = {
     "stocfl": {"lam": 0.0},
 }
 # Methods that assign no client to a cluster
-SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedrep", "fedsac", "fedsoft", "pfedgraph")
+SOFT = ("ditto", "fedavg-ft", "fedce", "fedem", "fedrc", "fedrep", "fedsac", "fedsoft", "pfedgraph")
 # The baselines of EMD-CFL's comparison beside those with one model
 BASELINES = ("cfl-gp", "fedclust", "fesem", "flexcfl", "ifca", "pacfl", *SOFT)
 # They cluster samples and train autoencoders, which takes seconds per test

@@ -540,6 +540,23 @@ def test_requests_of_several_methods_are_answered_once(federate):
     assert torch.equal(line["other"].models, line["usual"].models)
 
 
+def test_rows_say_whom_a_method_leaves_worse_than_alone_or_fine_tuned(federate):
+    federation, names = federate("linear"), ("fedavg", "fedavg-ft", "local")
+    line = {name: methods.make(name) for name in names}
+    last = run(line, federation, 3).table().groupby("method").last()
+    scores = {name: evaluation.client_scores(line[name], federation)[:, 1] for name in names}
+    for reference, column in (("local", "local"), ("fedavg-ft", "fine_tuned")):
+        for name in names:
+            measured = last.loc[name, [f"worse_than_{column}", f"most_behind_{column}"]].tolist()
+            lost = scores[reference] - scores[name]
+            expected = [np.nan] * 2 if name == reference else [(lost > 0).mean(), lost.max()]
+            assert measured == pytest.approx(np.maximum(expected, 0), nan_ok=True)
+    assert last.loc["fedavg", "worse_than_local"] > 0
+    received = Jobs(line["fedavg"].models, torch.zeros(6, dtype=torch.int64), torch.arange(6))
+    assert torch.equal(line["fedavg-ft"].models, line["fedavg"].models)
+    assert torch.equal(line["fedavg-ft"].personal, federation.train(received, 3))
+
+
 @pytest.mark.slow
 def test_rows_hold_what_they_say(federate):
     federation, line = federate(), line_up()

@@ -74,6 +74,9 @@ class Method:
         The task of the federations for which the method is made (`Federation`).
     measuring : Measuring, optional
         How runs of the method are measured; by default on test sets (`simulation.evaluation`).
+    reference : str
+        A name by which rows of other methods say which clients they leave worse than this one does
+        (`simulation.evaluation`); empty for most methods.
     weighting : {"equal", "samples"}
         The weights of clients in the default `aggregate`; methods that use it have this option.
     server : Server
@@ -92,6 +95,7 @@ class Method:
     partial: ClassVar[bool] = False
     task: ClassVar[str] = "classification"
     measuring: ClassVar[Measuring[Any] | None] = None
+    reference: ClassVar[str] = ""
     weighting: Weighting
     include_buffers: bool
     server: Server

@@ -22,6 +22,7 @@ class Local(Method):
     """Local training from the common initial model."""
 
     partial: ClassVar[bool] = True
+    reference: ClassVar[str] = "local"
     settled = True  # the labels are those of the first round
 
     def setup(self, server: Server, initial: Tensor) -> None:

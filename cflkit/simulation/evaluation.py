@@ -58,6 +58,9 @@ def on_test_sets(
         - ``worst_accuracy``: the smallest accuracy of a client;
         - ``gf1`` and ``central_accuracy``: the same models on the central test set;
         - ``learning_gap``: the mean over clients of the distance between both F1;
+        - ``worse_than_local`` and ``worse_than_fine_tuned``: the share of clients whose accuracy is
+          below what they have alone, or with fine-tuned FedAvg; ``most_behind_local`` and
+          ``most_behind_fine_tuned``: how far the worst of them is behind;
         - ``clean_accuracy`` and ``backdoor_accuracy``: means over the target clients of a backdoor,
           on their test samples as they are, and on the manipulated ones;
         - the method's scalars;
@@ -67,7 +70,8 @@ def on_test_sets(
         The measures on the central test set and the gap are NaN where this set was skipped or does
         not exist. Without test sets, there are no columns about models. Methods without clusters
         have no columns about clusters, and without true clusters there are no measures of
-        agreement. Only federations with a backdoor have the two measures of a backdoor.
+        agreement. Only federations with a backdoor have the two measures of a backdoor. A
+        comparison stands in the rows of other methods while `Local` or `FedAvgFT` runs with them.
     """
     measured: Mapping[str, Mapping[str, float]] = {}
     if test_sets != "none":
@@ -99,8 +103,11 @@ def performances(
     if central and federation.num_samples(0, "central"):
         everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
         general = federation.scores(models, everywhere, "central")
+    references = {method.reference: held[name] for name, method in methods.items()}
+    references.pop("", None)
     return {
         name: performance(mixtures, on_test, on_backdoor, general)
+        | comparison(mixtures, references, on_test)
         for name, mixtures in held.items()
     }
 
@@ -158,6 +165,21 @@ def performance(
     if targets:
         measures["clean_accuracy"] = float(np.mean([on_test[pair][1] for pair in targets]))
         measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))
+    return measures
+
+
+def comparison(
+    mixtures: Sequence[Mixture], references: Mapping[str, Sequence[Mixture]], on_test: Scores
+) -> dict[str, float]:
+    """Compare the clients' accuracies with those that reference methods give the same clients."""
+    measures = {}
+    for reference, others in references.items():
+        pairs = [((mixture, c), (others[c], c)) for c, mixture in enumerate(mixtures)]
+        known = [(mine, other) for mine, other in pairs if mine in on_test and other in on_test]
+        lost = np.array([on_test[other][1] - on_test[mine][1] for mine, other in known])
+        if len(lost) and others is not mixtures:
+            measures[f"worse_than_{reference}"] = float((lost > 0).mean())
+            measures[f"most_behind_{reference}"] = max(0.0, float(lost.max()))
     return measures
 
 

@@ -1,0 +1,89 @@
+"""CLoVE: cluster clients by the vectors of the losses that all models have on their data.
+
+R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty: CLoVE: personalized federated
+learning through clustering of loss vector embeddings. arXiv 2506.22427. Written from the paper's
+idea. It was not compared with the authors' code: that the clusters are found anew in every round,
+and that they are matched to models by the sum of losses, is our reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from pydantic.dataclasses import dataclass
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from cflkit._bounds import STRICT, Count
+from cflkit.federation import (
+    NOBODY,
+    Conversation,
+    Jobs,
+    LocalTraining,
+    Losses,
+    Request,
+    Server,
+    Train,
+)
+from cflkit.methods.base import Method, Weighting, all_pairs
+
+
+@dataclass(config=STRICT)
+class CLoVE(Method):
+    """Each client tells k mean losses; k-means of these vectors finds the clusters.
+
+    Unlike in IFCA, where a client takes its best model, clients of one group stay together even if
+    one model is best for everybody, as after the start.
+
+    Parameters
+    ----------
+    k : int
+        The number of models and of clusters, which the method is told.
+    weighting : {"samples", "equal"}
+        The weights of clients in the mean of a cluster.
+    """
+
+    partial: ClassVar[bool] = True
+
+    k: Count = 3
+    weighting: Weighting = "samples"
+
+    def asks(self) -> list[Request]:
+        """Return the request for each client's mean losses."""
+        return [Losses(NOBODY, told=mean_losses)]
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round; the first model is the one with which all methods begin."""
+        super().setup(server, initial)
+        self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
+
+    def round(self, t: int) -> Conversation[None]:
+        """Send all models, cluster the vectors of losses, and run FedAvg within each cluster."""
+        present = self.server.participants(t)
+        [request] = self.asks()
+        losses = yield request.only(all_pairs(self.models, present))
+        vectors = torch.stack(losses).view(-1, self.k).double().cpu().numpy()
+        self.labels[present] = torch.from_numpy(clusters_with_models(vectors))
+        jobs = Jobs(self.models, self.labels[present], present)
+        self.aggregate(t, jobs, (yield Train(jobs)))
+
+
+def mean_losses(losses: Sequence[Tensor], training: LocalTraining) -> Tensor:
+    """Return the mean loss ``[k]`` of each of k models at a client."""
+    return torch.stack([loss.mean() for loss in losses])
+
+
+def clusters_with_models(vectors: np.ndarray) -> np.ndarray:
+    """Cluster vectors of losses ``[n, k]``; return for each client the model of its cluster.
+
+    Each cluster has a model of its own, such that the sum of all clients' losses is the smallest.
+    """
+    count = min(vectors.shape[1], len(np.unique(vectors, axis=0)))
+    clusters = KMeans(count, n_init=10, random_state=0).fit_predict(vectors)
+    sums = np.stack([vectors[clusters == cluster].sum(axis=0) for cluster in range(count)])
+    _, model_of = linear_sum_assignment(sums)
+    return np.asarray(model_of[clusters])

@@ -1,0 +1,104 @@
+"""FedDrift: a client whose loss rises gets a model of its own, and models that are alike merge.
+
+E. Jothimurugesan, K. Hsieh, J. Wang, G. Joshi, P. B. Gibbons: Federated learning under distributed
+concept drift. AISTATS 2023. Written from the paper's idea, and not compared with the authors' code.
+Three things are our reading: clients train on their present data alone, a loss is compared with
+that at the beginning of the time step before, and a model without clients is forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic.dataclasses import dataclass
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from cflkit._bounds import STRICT, Count, Positive
+from cflkit.federation import NOBODY, Conversation, Losses, Request, Server, Train
+from cflkit.methods.base import Method, Weighting, all_pairs, client_weights, weighted_means
+from cflkit.methods.baselines.clove import mean_losses
+
+
+@dataclass(config=STRICT)
+class FedDrift(Method):
+    """Clusters over time, by losses: drifted clients leave their clusters, and clusters merge.
+
+    Parameters
+    ----------
+    threshold : float
+        δ, in units of the loss. A client drifts if its smallest loss rises by more. Two clusters
+        merge if neither model is worse by more on the other's clients than the model of these.
+    period : int
+        The number of rounds of a time step, which begins with a look at all losses.
+    start : {"one", "each"}
+        Whether all clients begin as one cluster, or each with a model of its own.
+    weighting : {"samples", "equal"}
+        The weights of clients in means of models.
+
+    Attributes
+    ----------
+    losses : Tensor
+        ``[m]``, the smallest loss of each client when all were last measured.
+    """
+
+    threshold: Positive = 0.5
+    period: Count = 5
+    start: Literal["one", "each"] = "one"
+    weighting: Weighting = "samples"
+
+    def asks(self) -> list[Request]:
+        """Return the request for each client's mean losses."""
+        return [Losses(NOBODY, told=mean_losses)]
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round, in which no client has drifted yet."""
+        super().setup(server, initial)
+        if self.start == "each":
+            self.labels = torch.arange(server.clients)
+            self.models = initial.repeat(server.clients, 1)
+        self.losses = torch.full((server.clients,), torch.inf)
+
+    def round(self, t: int) -> Conversation[None]:
+        """Look for drift and merge clusters in the first round of a time step; then run FedAvg."""
+        if t % self.period == 0 and t > 0:
+            everyone = torch.arange(self.server.clients)
+            [request] = self.asks()
+            answers = yield request.only(all_pairs(self.models, everyone))
+            losses = torch.stack(answers).view(len(everyone), -1).cpu()  # [m, K]
+            smallest, self.labels = losses.min(dim=1)
+            drifted = smallest > self.losses + self.threshold
+            self.losses = smallest
+            self.merge(losses, ~drifted)
+            self.isolate(drifted, t)
+        jobs = self.broadcast(t)
+        self.aggregate(t, jobs, (yield Train(jobs)))
+
+    def merge(self, losses: Tensor, stay: Tensor) -> None:
+        """Unite clusters of the clients that stay in theirs, and average the models."""
+        known, members = self.labels[stay].unique(return_inverse=True)
+        models, self.labels[stay] = self.models[known], members
+        self.models = models  # without those that have no client
+        if len(known) < 2:
+            return
+        shares = F.one_hot(members, len(known)).float()
+        # The mean loss of model i at the clients of cluster j, and how much more it is than j's own
+        means = losses[stay][:, known].T @ (shares / shares.sum(dim=0))
+        worse = (means - means.diagonal()).clamp_min(0).numpy()
+        apart = squareform(np.maximum(worse, worse.T), checks=False)
+        whole = fcluster(linkage(apart, "complete"), self.threshold, "distance")
+        parts = torch.from_numpy(whole.astype(np.int64) - 1)
+        sizes = client_weights(self.server, self.weighting)[stay] @ shares
+        weights = sizes * (parts == parts.unique()[:, None])
+        self.models = weighted_means(models[weights.argmax(dim=1)], models, weights)
+        self.labels[stay] = parts[members]
+
+    def isolate(self, drifted: Tensor, t: int) -> None:
+        """Give each drifted client a new model of its own."""
+        new = self.server.initials(int(drifted.sum()), t)
+        self.labels[drifted] = len(self.models) + torch.arange(len(new))
+        self.models = torch.cat([self.models, new])

@@ -1,0 +1,76 @@
+"""FedAvg, then fine-tuned: each client trains the common model once more, and keeps the result.
+
+T. Yu, E. Bagdasaryan, V. Shmatikov: Salvaging federated learning by local adaptation. arXiv
+2002.04758. L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: FedAvg with fine tuning: local
+updates lead to representation learning. NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from cflkit._bounds import STRICT, Natural
+from cflkit.federation import Conversation, Jobs, Train
+from cflkit.methods.base import (
+    Personal,
+    Weighting,
+    average_updates,
+    client_weights,
+    local_updates,
+)
+
+
+@dataclass(config=STRICT)
+class FedAvgFT(Personal):
+    """Federated averaging, evaluated after some epochs of fine-tuning at each client.
+
+    It is the control that decides whether clusters are worth it: it needs no clusters, and sends
+    nothing more than FedAvg. The fine-tuned models are for predictions alone. The next round begins
+    with the common model.
+
+    Parameters
+    ----------
+    epochs : int, optional
+        The number of epochs of fine-tuning; by default those of a local training. With 0, the
+        method is FedAvg.
+    weighting : {"samples", "equal"}
+        The weights of clients in the mean, as in `FedAvg`.
+
+    Attributes
+    ----------
+    personal : Tensor
+        ``[m, P + Q]``, the fine-tuned models. A client that is away keeps its last one.
+
+    Notes
+    -----
+    The batches of fine-tuning are those of the next round's training. The bytes of a run are
+    FedAvg's, since the next round sends the model that is fine-tuned.
+    """
+
+    partial: ClassVar[bool] = True
+    reference: ClassVar[str] = "fine_tuned"
+
+    epochs: Natural | None = None
+    weighting: Weighting = "samples"
+
+    def round(self, t: int) -> Conversation[None]:
+        """Run a round of federated averaging, and let all clients fine-tune its result."""
+        present = self.server.participants(t)
+        same = torch.zeros_like(present)  # the common model, which is the only row
+        trained = yield Train(Jobs(self.models, same, present))
+        updates = local_updates(trained, self.models, same)
+        weights = client_weights(self.server, self.weighting)[present]
+        self.models = average_updates(self.models, updates, same, weights)
+
+        there, usual = self.server.reachable(t), self.server.training
+        self.personal = self.personal.clone()
+        self.personal[there] = self.models
+        if self.epochs != 0:
+            training = None if self.epochs is None else replace(usual, epochs=self.epochs)
+            tuned = Jobs(self.models, torch.zeros_like(there), there, training)
+            kept = Train(tuned, order=t + 1, sent=False, reported=False)
+            self.personal[there] = yield kept
