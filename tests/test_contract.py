@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 
-import house
 import numpy as np
 import pytest
 import torch
@@ -457,9 +456,3 @@ def test_options_are_strict(name, federate):
     given = OPTIONS.get(name, {}) | ({"start": [[0]]} if name in OF_SAMPLES else {})
     with pytest.raises(ValueError, match=r"surprise: Unexpected keyword argument"):
         make(name, **given, surprise=1)
-
-
-def test_a_baseline_is_one_short_file():
-    for path in (PROJECT / "cflkit" / "methods" / "baselines").glob("*.py"):
-        limit = 80 if path.name in ("collaboration.py",) else 60  # of personal models
-        assert len(house.lines_of_code(path.read_text(encoding="utf-8"))) <= limit, path.name
