@@ -356,7 +356,7 @@ exercise = Predict(
 #    hospital that has replaced its machine where it was (scene *drift*). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
 # 2. *The lawyer.* The server sees every hospital's update. An update tells the classes of the images, so in our case which diagnoses a hospital has. Other hospitals see the model of their
 #    cluster. A model of a cluster of one is that hospital's own model, and an attacker finds its training images more often (Figure 3 of 10b). Noise helps only with an ε that we can name. At an
-#    ε at which clusters survive, the promise is empty (Figure 3 of lesson 10). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
+#    ε at which clusters survive, the promise is empty (Figure 4 of lesson 10). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
 # 3. *Newcomers.* They train the kept model once, and get a cluster. If their accuracy on validation images is below that of a model of their own, we find the clusters again at once.
 # 4. *Changes.* Each hospital watches the accuracy of its model on its newest images. A fall is a reason to find the clusters again.
 
