@@ -250,7 +250,8 @@ def show_data(names: tuple[str, ...], as_json: bool) -> None:
     for facts in () if as_json else described:
         held = f"{facts['pool']} images in the pool, {facts['central_test_set']} in the central"
         titles = f" ({', '.join(facts['class_names'])})" if facts["class_names"] else ""
-        form = f"{facts['shape']}, {facts['classes']} classes{titles}"
+        owners = f" of {facts['clients']} clients" if facts["clients"] else ""
+        form = f"{facts['shape']}, {facts['classes']} classes{titles}{owners}"
         print(f"{facts['name']}: {held} test set, {form}", *facts["left_out"], sep="\n")
 
 
@@ -267,6 +268,7 @@ def describe(name: str) -> dict[str, Any]:
         "central_test_set": len(images.test_images),
         "shape": images.shape,
         "classes": images.classes,
+        "clients": None if images.owners is None else int(images.owners.max()) + 1,
         "class_names": images.class_names,
         "left_out": [str(warning.message) for warning in left_out],
     }

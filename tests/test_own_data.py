@@ -4,7 +4,6 @@ import io
 import json
 import math
 import os
-import re
 import shutil
 import unicodedata
 import zipfile
@@ -16,10 +15,12 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from sklearn.datasets import load_wine
 
 from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
-from cflkit.datasets import DatasetError, ImageSet, files, folders, labels, own_data
+from cflkit.commands import describe
+from cflkit.datasets import DatasetError, ImageSet, files, folders, labels, named, own_data
 from cflkit.federation import Federation, LocalTraining
 from cflkit.federation.clients import as_inputs
 from cflkit.partition import PartitionError
@@ -223,7 +224,7 @@ def test_classes_have_names_in_the_order_of_their_numbers(tmp_path):
     assert found.class_names == tuple(names)
     assert found.images[found.labels == 2][0, 0, -1, -1] == 190  # as `stored` gave to "2"
     classes_of(tmp_path / "mine" / "train", names=[unicodedata.normalize("NFD", "é")])
-    with pytest.raises(DatasetError, match="has é in two Unicode forms"):
+    with pytest.raises(DatasetError, match="train have 'é' in 2 forms"):
         datasets.load(str(tmp_path / "mine"))
 
 
@@ -233,121 +234,50 @@ def test_names_of_files_may_end_in_capitals(saved):
     assert datasets.load(str(path)).name == "MINE"
 
 
-# --- Whoever does what a message says gets right data ---------------------------------------------
-
-FORMULA = re.compile(
-    r"np\.unique\((?P<a>\w+), return_inverse=True\)\[1\]"
-    r"|(?P<b>\w+)\.(?:argmax\(axis=1\)|astype\([\w.]+\)|reshape\(len\(\w+\), -1\))"
-    r"|(?P<c>\w+) [*/] [\d.]+"
-)
-
-
-def advised(path, arrays):
-    """Do what each message says, at most five times; return the data that are loaded then."""
-    for _ in range(5):
-        np.savez(path, **arrays)
-        try:
-            return datasets.load(str(path))
-        except DatasetError as error:
-            done = [(m.lastgroup, m) for m in FORMULA.finditer(str(error))]
-            assert done, f"no remedy in: {error}"
-            for group, match in done:
-                if (key := match[group]) in arrays:  # without a test set, it needs no remedy
-                    arrays[key] = eval(match[0], {"np": np}, arrays)
-            if "'features'" in str(error):
-                arrays = {key.replace("images", "features"): held for key, held in arrays.items()}
-    raise AssertionError("the advice has no end")
-
-
-TEST = np.array([1, 2, 2, 1])  # without the first class
-
-
 @pytest.mark.parametrize(
-    ("given", "names"),
+    "given",
     [
-        (lambda n: NAMES[n], NAMES),
-        (lambda n: np.char.encode(NAMES[n]), NAMES),
-        (lambda n: NAMES[n][:, None], NAMES),
-        (lambda n: 2 * n, ["0", "2", "4"]),
-        (lambda n: 10 - n, ["10", "9", "8"]),
-        (lambda n: n - 1, ["-1", "0", "1"]),
-        (lambda n: n.astype(float), None),
-        (lambda n: np.eye(3, dtype=int)[n], None),
-        (lambda n: np.eye(3, dtype=bool)[n], None),
-        (lambda n: n > 1, None),
-        (lambda n: 2.0 * n, ["0", "2", "4"]),
-        (lambda n: np.eye(5)[2 * n], ["0", "2", "4"]),
+        lambda n: NAMES[n],
+        lambda n: np.char.encode(NAMES[n]),
+        lambda n: np.char.add(" ", NAMES[n])[:, None],
+        lambda n: n[:, None].astype(np.uint8),
     ],
 )
-def test_advice_on_labels_ends_in_right_data(tmp_path, given, names):
-    arrays = {"images": GREY, "labels": given(LABELS)}
-    arrays |= {"test_images": GREY[:4], "test_labels": given(TEST)}
-    found = advised(tmp_path / "mine.npz", arrays)
-    for numbers, right in ((found.labels, LABELS), (found.test_labels, TEST)):
-        if found.classes == 2:
-            assert numbers.tolist() == given(right).tolist()
-        elif names is None:
-            assert numbers.tolist() == right.tolist()
-        else:
-            assert np.array(found.class_names)[numbers].tolist() == np.array(names)[right].tolist()
-
-
-@pytest.mark.parametrize(
-    ("given", "largest"),
-    [
-        (lambda grey: grey.astype(np.int32), 255),
-        (lambda grey: grey.astype(np.uint16) * 257, 65535),
-        (lambda grey: grey.astype(np.int64) * 16, 4080),
-        (lambda grey: grey.astype(float), 255),
-        (lambda grey: grey / 16, 255 / 16),
-        (lambda grey: grey // 16, 15),
-        (lambda grey: (grey // 16).astype(int), 15),
-        (lambda grey: grey > 127, 1),
-        (lambda grey: (grey > 127).astype(np.uint8), 1),
-        (lambda grey: (grey > 127).astype(int), 1),
-        (lambda grey: (grey / 255).astype(np.float16), 1),
-        (lambda grey: grey / 127.5 - 1, None),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*brightest pixel")
-def test_advice_on_pixels_ends_in_right_data(tmp_path, given, largest):
-    bright, dark = np.maximum(GREY, np.eye(6, 5, dtype=np.uint8) * 255), GREY // 2
-    bright[0, 0, 0] = 0
-    arrays = {"images": given(bright), "labels": LABELS}
-    arrays |= {"test_images": given(dark), "test_labels": LABELS}
-    found = advised(tmp_path / "mine.npz", dict(arrays))
-    for held, key in ((found.images, "images"), (found.test_images, "test_images")):
-        if largest is None:
-            expected = arrays[key].reshape(60, -1)
-        elif arrays[key].dtype == np.uint8 and largest > 1:
-            expected = arrays[key] / 255  # as it is, with a warning
-        else:
-            expected = arrays[key].astype(float) / largest
-        np.testing.assert_allclose(as_inputs(held).reshape(expected.shape), expected, atol=1e-3)
-
-
-def test_advice_on_black_and_white_leaves_grey_images_as_they_are(tmp_path):
-    white = (GREY > 127).astype(np.uint8)
-    arrays = {"images": GREY, "labels": LABELS, "test_images": white, "test_labels": LABELS}
-    found = advised(tmp_path / "mine.npz", arrays)
-    assert np.array_equal(found.images[:, 0], GREY)
-    assert np.array_equal(found.test_images[:, 0], white * 255)
-
-
-@pytest.mark.parametrize("key", ["domains", "clients"])
-@pytest.mark.parametrize("given", [lambda n: n + 1, lambda n: NAMES[n], lambda n: 3.0 * n])
-def test_advice_on_domains_and_clients_ends_in_right_data(tmp_path, key, given):
-    arrays = {"images": GREY, "labels": LABELS, "test_images": GREY, "test_labels": LABELS}
-    found = advised(tmp_path / "mine.npz", arrays | {key: given(LABELS[::-1])})
-    assert (found.owners if key == "clients" else found.domains).tolist() == LABELS[::-1].tolist()
+def test_labels_of_both_parts_are_numbered_together(saved, given):
+    few = np.array([1, 2, 2, 1])  # without the first class
+    path = saved(labels=given(LABELS), test_images=GREY[:4], test_labels=given(few))
+    found = datasets.load(Path(path))
+    assert (found.labels.tolist(), found.test_labels.tolist()) == (LABELS.tolist(), few.tolist())
+    assert found.class_names in (tuple(NAMES), None)
 
 
 def test_names_are_numbered_by_the_list_of_a_federation():
     classes = ["emu", "é", "cat"]
-    given = np.array([unicodedata.normalize("NFD", "é"), "é", "cat"])
-    assert labels.numbered(given, classes, "labels").tolist() == [1, 1, 2]
+    given = np.array([unicodedata.normalize("NFD", "é"), "cat ", "emu"])
+    assert labels.numbered(given, classes, "labels").tolist() == [1, 2, 0]
     with pytest.raises(DatasetError, match="labels have 'dog', but the classes are 'emu', 'é', 'c"):
         labels.numbered(NAMES, classes, "labels")
+
+
+def test_a_folder_may_have_one_folder_per_client(tmp_path):
+    held = {"b10": ["cat"], "a": ["cat", "dog"], "b9": ["dog "]}
+    for client, names in held.items():
+        classes_of(tmp_path / "pets" / client, names=names)
+    found = datasets.load(tmp_path / "pets")
+    assert found.class_names == ("cat", "dog")
+    pairs = {*zip(found.owners.tolist(), found.labels.tolist(), strict=True)}
+    assert pairs == {(0, 0), (0, 1), (1, 1), (2, 0)}
+    images, split = partition.by_owners(found)
+    assert (images, split.clients, split.clusters) == (found, 3, None)
+    assert describe(str(tmp_path / "pets"))["clients"] == 3
+
+
+def test_features_of_a_named_set_need_a_reader_alone(monkeypatch):
+    wine, classes = load_wine(return_X_y=True)
+    arrays = wine[::2], classes[::2], wine[1::2], classes[1::2]
+    monkeypatch.setitem(named.SETS, "wine", (lambda files: arrays, 3))
+    found = datasets.load("wine")
+    assert (found.shape, found.classes, len(found.test_labels)) == ((13, 1, 1), 3, 89)
 
 
 def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
@@ -362,35 +292,66 @@ def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
 # --- What is refused, and what is said -----------------------------------------------------------
 
 
+def worded(name):
+    """Return labels as words, one of which is another."""
+    return np.where(np.arange(60) == 7, name, NAMES[LABELS])
+
+
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"images": GREY[:, 0]}, "the shape"),
+        *(
+            ({"labels": wrong}, f"labels have {seen}; whole numbers .* from 0 on .* test_labels")
+            for wrong, seen in (
+                (LABELS + 1, "3 values from 1 to 3"),
+                (LABELS - 1, "3 values from -1 to 1"),
+                (2 * LABELS, "3 values from 0 to 4"),
+                (LABELS / 1, "the type float64"),
+                (LABELS > 1, "the type bool"),
+                (LABELS.astype("m8[s]"), "the type timedelta.*"),
+                (np.eye(3)[LABELS], r"the shape \(60, 3\)"),
+                (LABELS[:0], r"the shape \(0,\)"),
+                (np.array(3), r"the shape \(\)"),
+            )
+        ),
+        *(
+            ({key: wrong}, f"{key} have .*; whole numbers .* are taken, .* without gaps$")
+            for key in ("domains", "clients")
+            for wrong in (LABELS + 1, NAMES[LABELS], LABELS / 1)
+        ),
+        ({"test_images": GREY, "test_labels": NAMES[LABELS]}, "test_labels have the type <U3"),
+        *(
+            ({"labels": worded(name)}, f"have the name '{name.strip()}', as of a missing value")
+            for name in ("", " ", "nan", "None", "NA")
+        ),
+        ({"labels": worded("cat ")}, "have 'cat' in 2 forms, 'cat', 'cat '; give it in one form"),
+        ({"labels": np.where(LABELS == 0, "\xe9", "e\u0301")}, "'é' in 2 forms, 'e.u0301', '.xe9'"),
+        *(
+            ({"images": wrong}, f"images {seen}; images .N, height, width.* to 1. Divide all")
+            for wrong, seen in (
+                (GREY[:, 0], "have the shape .*"),
+                (GREY.astype(int), "are int64 from 0 to 255"),
+                (GREY / 1, "are float64 from 0 to 255"),
+                (GREY / 127.5 - 1, "are float64 from -1 to 1"),
+                ((GREY > 127).astype(np.uint8), "are uint8 from 0 to 1"),
+                (np.where(GREY > 200, np.nan, 0.5), "are float64 from nan to nan"),
+            )
+        ),
         ({"images": GREY[:50]}, "50 images and 60 labels"),
         ({"images": None, "features": np.full((60, 2), 1j)}, "the type complex"),
         ({"images": None, "features": np.full((60, 2), 1e39)}, "beyond float32 in 60 rows"),
         ({"images": None, "features": np.full((60, 2), np.nan)}, "NaN"),
         ({"features": GREY[:, 0]}, "has both 'images' and 'features'; give only one"),
         ({"images": None}, "it needs 'labels' and 'images' or 'features'"),
-        ({"labels": LABELS[:0]}, "labels are empty"),
-        ({"labels": LABELS - 0.5}, "one whole number per sample$"),
         ({"labels": np.array([b"\xff"] * 60)}, "not UTF-8"),
         ({"labels": np.array(["a", "\ud800"] * 30)}, "is, or has, a name that is not UTF-8"),
-        ({"labels": np.array(["a", "", "b"] * 20)}, "have no name in place 1"),
         ({"labels": np.array(["a", None, "b"] * 20)}, "arrays of objects are not read"),
-        ({"labels": LABELS.astype("m8[s]")}, "one whole number per sample"),
-        (
-            {"labels": np.c_[LABELS, LABELS]},
-            r"the shape \(60, 2\); give one whole number per sample$",
-        ),
         (
             {"labels": NAMES[LABELS], "test_images": GREY[:1], "test_labels": np.array(["cow"])},
             "test_labels have 'cow', but the classes are 'cat', 'dog', 'emu'",
         ),
-        ({"images": np.where(GREY > 200, np.nan, 0.5)}, "leave out images with NaN"),
         ({"labels": np.r_[LABELS[:-1], 3]}, "class 3 has one sample"),
         ({"test_labels": LABELS}, "a test set needs images and labels"),
-        ({"labels": np.array(3)}, "one whole number per sample"),
         ({"domains": LABELS[:3] * 0}, "3 domains for 60 images"),
         ({"domains": np.r_[LABELS, LABELS]}, "120 domains for 60 images"),
         ({"clients": LABELS[:3] * 0}, "3 clients \\(owners\\) for 60 images"),
@@ -504,10 +465,10 @@ def wild(place):
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (Path.mkdir, "has no folders; it must have one folder of images per class"),
-        (lambda place: (place / "cat").mkdir(parents=True), "per class: Found no valid file"),
+        (Path.mkdir, "has no folders; one folder of images per class is taken"),
+        (lambda place: (place / "cat").mkdir(parents=True), "cat has no picture; endings are"),
         (folder([""], [(5, 6), (6, 6)]), "scale all images to one size"),
-        (folder(["Train", "Test"]), "Test has the folders cat, dog"),
+        (folder(["Train", "Test"]), "has the folders Test, Train; one folder of images per class"),
         (folder(["train", "val", "test"]), "'train' and 'test' alone"),
         (wild, "they must be the same"),
         (folder([""], last=b""), r"last\.ppm is damaged"),
@@ -563,9 +524,10 @@ def test_a_path_is_a_parameter_and_the_files_name_stands_in_the_records(saved):
     known = {"dataset": path, "overlap": "overlapping", "balance": "balanced", "clients": 6}
     run = ocfl.Parameters.model_construct(**known)
     assert run.scenario == "mine-overlapping-balanced-m6"
-    assert emd_cfl.Parameters.known(path) == path
-    with pytest.raises(ValueError, match=r"the path of an \.npz file"):
-        emd_cfl.Parameters.known("minst")
+    values = ledger.defaults("05b_emd_cfl_controls")
+    assert emd_cfl.Parameters.checked(values | {"dataset": path}).dataset == path
+    with pytest.raises(ParameterError, match=r"the path of an \.npz file"):
+        emd_cfl.Parameters.checked(values | {"dataset": "minst"})
 
 
 def floats_in_a_file(digits):

@@ -71,7 +71,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except Exception as error:  # what is raised depends on where the file is damaged
         why = " ".join(str(error).split())
         if "allow_pickle" in why:
-            why = "arrays of objects are not read; save names by astype(str)"
+            why = "arrays of objects are not read; give numbers, or texts by astype(str)"
         raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {why}") from error
 
 

@@ -1,4 +1,7 @@
-"""Folders of pictures: one folder per class, or ``train`` and ``test`` with the same such folders.
+"""Folders of pictures: one folder per class.
+
+There may be ``train`` and ``test`` with the same such folders, or one folder per client with some
+of them, whose images then have owners.
 
 Pictures have the formats of `FORMATS`, 8 bits per pixel and one size. They are turned as their EXIF
 says, and put on white where they are transparent; of several pages, the first is taken. Hidden
@@ -11,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +26,13 @@ from torch import Tensor
 
 from cflkit.datasets.files import DatasetError, check_size, md5_of_folder
 from cflkit.datasets.images import ImageSet, as_rgb, opened
-from cflkit.datasets.labels import in_order, one_form
+from cflkit.datasets.labels import checked_names, in_order, one_form
 
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+TAKEN = (
+    "one folder of images per class is taken, or such folders in 'train' and 'test' alone, or in "
+    "one folder per client"
+)
 # What systems write into folders, which is never a picture
 LITTER = {"thumbs.db", "desktop.ini", ".ds_store"}
 
@@ -61,34 +69,43 @@ def endings() -> frozenset[str]:
 
 
 def from_folder(folder: Path, told: Told) -> ImageSet:
-    """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
+    """Load images of one folder per class, of one such folder per client, or of train and test."""
     entries = folders_in(folder)
-    split = entries == ["test", "train"]
-    if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
-        advice = "give it 'train' and 'test' alone, or one folder per class"
-        raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {advice}")
-    parts = [folder / "train", folder / "test"] if split else [folder]
+    if not entries:
+        raise DatasetError(f"{folder} has no folders; {TAKEN}")
+    within = [bool(folders_in(folder / entry)) for entry in entries]
+    nested, divided = all(within), entries == ["test", "train"]
+    splits = {"train", "test", "val", "valid", "validation"} & {name.lower() for name in entries}
+    # A class, but no client, may be called like one of the splits
+    fits = nested == any(within) and len(splits) <= (not nested)
+    if not (nested if divided else fits):
+        raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {TAKEN}")
+    parts = [folder / entry for entry in entries] if nested else [folder]
     for place in {folder, *parts}:
         told.left.update(left_beside(place))
-    found = [images_by_class(part, told) for part in parts]
-    pool, labels, names, members = found[0]
-    test, test_labels = pool[:0], labels[:0]
-    if split:
-        test, test_labels, test_names, others = found[1]
-        if test_names != names:
-            raise DatasetError(
-                f"{folder}: train has {names} and test {test_names}; they must be the same"
-            )
-        members += others
+    names = [checked_names(folders_in(part), f"folders of {part}") for part in parts]
+    if divided and names[0] != names[1]:
+        fault = f"test has the classes {', '.join(names[0])}, and train {', '.join(names[1])}"
+        raise DatasetError(f"{folder}: {fault}; they must be the same")
+    classes = in_order(chain(*names))
+    pictures = [pictures_of_classes(part, classes, told) for part in parts]
+    paths = [path for part in pictures for path, _ in part]
+    check_sizes(folder, paths)
+    images = [torch.stack([read(path, told) for path, _ in part]) for part in pictures]
+    labels = [torch.tensor([label for _, label in part]) for part in pictures]
+    tests = images[0][:0], labels[0][:0]
+    if divided:
+        tests = images.pop(0), labels.pop(0)
+    owners = torch.arange(len(images)).repeat_interleave(torch.tensor([*map(len, images)]))
     return ImageSet(
         folder.name,
-        pool,
-        labels,
-        test,
-        test_labels,
-        len(names),
-        files={folder.name: md5_of_folder(folder, members)},
-        class_names=tuple(names),
+        torch.cat(images),
+        torch.cat(labels),
+        *tests,
+        len(classes),
+        files={folder.name: md5_of_folder(folder, paths)},
+        owners=owners if len(images) > 1 else None,
+        class_names=tuple(classes),
     )
 
 
@@ -105,27 +122,15 @@ def left_beside(folder: Path) -> list[str]:
     return hidden + ["file beside the folders"] * len(files)
 
 
-def images_by_class(folder: Path, told: Told) -> tuple[Tensor, Tensor, list[str], list[Path]]:
-    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths."""
-    names = folders_in(folder)
-    if not names:
-        raise DatasetError(f"{folder} has no folders; it must have one folder of images per class")
-    classes = [one_form(name) for name in names]
-    if twice := sorted({name for name in classes if classes.count(name) > 1}):
-        advice = "give all of its images in one folder"
-        raise DatasetError(f"{folder} has {twice[0]} in two Unicode forms; {advice}")
-    paths: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(names):
-        if inner := folders_in(folder / name):
-            advice = "give one folder of images per class, or 'train' and 'test' with such folders"
-            raise DatasetError(f"{folder / name} has the folders {', '.join(inner)}; {advice}")
-        held = pictures_in(folder / name, told)
-        paths += held
-        labels += [label] * len(held)
-    check_sizes(folder, paths)
-    images = torch.stack([read(path, told) for path in paths])
-    return images, torch.tensor(labels), classes, paths
+def pictures_of_classes(folder: Path, classes: Sequence[str], told: Told) -> list[tuple[Path, int]]:
+    """Return the paths and labels of the pictures in the folders of classes in a folder."""
+    held: list[tuple[Path, int]] = []
+    for name in folders_in(folder):
+        if folders_in(folder / name):
+            raise DatasetError(f"{folder / name} has folders; {TAKEN}")
+        label = classes.index(one_form(name))
+        held += [(path, label) for path in pictures_in(folder / name, told)]
+    return held
 
 
 def pictures_in(folder: Path, told: Told) -> list[Path]:
@@ -144,10 +149,7 @@ def pictures_in(folder: Path, told: Told) -> list[Path]:
             found.append(path)
     if not found:
         known = ", ".join(sorted(endings()))
-        raise DatasetError(
-            f"{folder.parent} must have one folder of images per class: Found no valid file for "
-            f"the class {folder.name}; endings are {known}"
-        )
+        raise DatasetError(f"{folder} has no picture; endings are {known}")
     return found
 
 

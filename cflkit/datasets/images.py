@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,11 @@ from torch import Tensor
 from cflkit.datasets.files import DatasetError
 from cflkit.datasets.labels import Array, Labels
 
+PIXELS = (
+    "images [N, height, width], or with 1 or 3 channels second or last, are taken, of bytes up to "
+    "255 or of floats from 0 to 1. Divide all, also of the test set and in other files, by one "
+    "number, the largest value of a pixel; numbers below 0 are taken as 'features' [N, d]"
+)
 # Squares of larger values overflow in float32, so that no training would stay finite
 LARGEST_VALUE = 1e18
 
@@ -127,68 +132,27 @@ def fifth_for_test(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]
 # --- What comes from files. A `DatasetError` says by ``what`` the arrays are wrong ----------------
 
 
-def as_images(images: Array, what: str, alike: Mapping[str, Array] | None = None) -> Tensor:
+def as_images(images: Array, what: str) -> Tensor:
     """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]`` to ``[N, C, H, W]``.
 
     Pixels are uint8, floats in [0, 1], or bool, which becomes black and white. Where channels could
-    be last or second, they are last. ``alike`` has all arrays of pixels, by name, that belong
-    together: what a `DatasetError` advises is then the same for all of them.
+    be last or second, they are last.
     """
+    shape, kind = images.shape, images.dtype.kind
     if images.ndim == 3:
-        images = images.reshape(len(images), 1, *images.shape[1:])
-    elif images.ndim == 4 and images.shape[3] in (1, 3):
+        images = images[:, None]
+    elif images.ndim == 4 and shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
-    elif images.ndim != 4 or images.shape[1] not in (1, 3):
-        advice = "give [N, height, width], or with 1 or 3 channels, second or last"
-        raise DatasetError(f"{what} have the shape {images.shape}; {advice}")
-    if images.dtype == bool:
-        images = images.astype(np.uint8) * 255
-    kind, (low, high) = images.dtype.kind, extremes(images)
-    if images.dtype == np.uint8:
-        if high == 1:
-            # 255 times the others would begin again at 0
-            ones = alike and {key: own for key, own in alike.items() if extremes(own)[1] == 1}
-            advice = f"white is 255: give {each(ones, '{} * 255')}"
-            raise DatasetError(f"{what} are uint8 of 0 and 1 alone; {advice}")
+    if images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise DatasetError(f"{what} have the shape {shape}; {PIXELS}")
+    if kind == "b":
+        return torch.from_numpy(images.astype(np.uint8) * 255)
+    low, high = (images.min(), images.max()) if images.size and kind in "iuf" else (0, 0)
+    if images.dtype == np.uint8 and high != 1:  # 0 and 1 alone would be nearly black
         return torch.from_numpy(np.ascontiguousarray(images))
-    if kind not in "iuf":
-        advice = "give uint8 from 0 to 255, or floats from 0 to 1"
-        raise DatasetError(f"{what} have the type {images.dtype}; {advice}")
     if kind == "f" and 0 <= low <= high <= 1:
         return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
-    found = f"are {images.dtype} from {low:g} to {high:g}"
-    raise DatasetError(f"{what} {found}; {scaling(images, alike)}")
-
-
-def extremes(images: Array) -> tuple[float, float]:
-    """Return the smallest and the largest value; 0 if there is none, NaN if a value is NaN."""
-    return (images.min(), images.max()) if images.size and images.dtype.kind in "iuf" else (0, 0)
-
-
-def each(arrays: Mapping[str, Array] | None, formula: str) -> str:
-    """Say what to do with each array; without names, with all images of all files."""
-    if arrays is None:
-        return f"{formula.format('images')} of all such images, also in other files"
-    return " and ".join(formula.format(key) for key in arrays)
-
-
-def scaling(images: Array, alike: Mapping[str, Array] | None) -> str:
-    """Say how to make pixels of numbers that are neither uint8 nor floats from 0 to 1."""
-    ends = [extremes(array) for array in (alike or {"": images}).values()]
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    if not np.isfinite([low, high]).all():
-        return "pixels must be finite: leave out images with NaN or infinity"
-    if low < 0:
-        reshaped = each(alike, "{0}.reshape(len({0}), -1)")
-        return f"pixels must be from 0 to 1; give {reshaped} under the name of 'features' instead"
-    whole = images.dtype.kind in "iu"
-    if whole and 128 <= high <= 255:
-        return f"give uint8 from 0 to 255: {each(alike, '{}.astype(np.uint8)')}"
-    if alike is None:  # one client's images do not tell what others can have
-        most = "the largest value that a pixel can have (4095 for 12 bits)"
-        return f"floats must be from 0 to 1: divide all images, also in other files, by {most}"
-    divided = each(alike, f"{{}} / {int(high) if whole else float(high)!r}")
-    return f"floats must be from 0 to 1: divide all by one number, {divided}"
+    raise DatasetError(f"{what} are {images.dtype} from {low:g} to {high:g}; {PIXELS}")
 
 
 def as_features(features: Array, what: str) -> Tensor:

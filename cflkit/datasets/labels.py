@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,8 +15,11 @@ from cflkit.datasets.files import DatasetError
 
 Array = NDArray[Any]
 Labels = NDArray[np.int64]
-# Arrays with numbers that no other array shares
-ALONE = ("domains", "clients")
+NUMBERS = "whole numbers [N] are taken, one per sample"
+WITHOUT_GAPS = f"{NUMBERS}, from 0 on without gaps"
+NAMED = "or names; test_labels are numbered or named together with labels"
+# What tables of all kinds write where there is no value
+MISSING = {"", "nan", "NaN", "NAN", "None", "NA", "N/A", "<NA>", "NaT", "NULL", "null"}
 
 
 def are_names(labels: Array) -> bool:
@@ -33,39 +37,50 @@ def numbered(labels: Array, classes: Sequence[str], what: str) -> Labels:
     DatasetError
         A name is not in the list, or `names_in` refuses the labels.
     """
-    found, places = names_in(labels, what)
-    if unknown := [name for name in found if name not in classes]:
+    names, places = names_in(labels, what)
+    if unknown := [name for name in names if name not in classes]:
         known = ", ".join(map(repr, classes))
         raise DatasetError(f"{what} have {unknown[0]!r}, but the classes are {known}")
-    return np.array([classes.index(name) for name in found], dtype=np.int64)[places]
+    return np.array([classes.index(name) for name in names], dtype=np.int64)[places]
 
 
 def names_in(labels: Array, what: str) -> tuple[list[str], Labels]:
-    """Return the distinct names, and for each label ``[N]`` which of them it is.
-
-    Names that differ only in their Unicode form, such as two kinds of é, are the same name; so they
-    may stand twice in the list.
-    """
+    """Return the distinct names, and for each label ``[N]`` which of them it is."""
     flat = flattened(labels, what)
     try:
         texts = np.char.decode(flat, "utf-8") if flat.dtype.kind == "S" else flat.astype(str)
     except UnicodeDecodeError as error:
         raise DatasetError(f"{what} have names that are not UTF-8 ({error})") from error
     values, places = np.unique(texts, return_inverse=True)
-    found = [one_form(str(value)) for value in values]
-    if "" in found:
-        empty = int(np.flatnonzero(np.array(found)[places] == "")[0])
-        raise DatasetError(f"{what} have no name in place {empty}; leave out what has no class")
-    return found, places.astype(np.int64)
+    return checked_names(values.tolist(), what), places.astype(np.int64)
+
+
+def checked_names(names: Sequence[str], what: str) -> list[str]:
+    """Return distinct names, each in `one_form`.
+
+    Raises
+    ------
+    DatasetError
+        Two names have the same form, or one stands for a value that is missing.
+    """
+    forms = [one_form(name) for name in names]
+    if absent := sorted(MISSING & set(forms)):
+        advice = "leave out samples without a class, or give this class another name"
+        raise DatasetError(f"{what} have the name {absent[0]!r}, as of a missing value; {advice}")
+    form, count = Counter(forms).most_common(1)[0]
+    if count > 1:
+        alike = ", ".join(ascii(name) for name in names if one_form(name) == form)
+        raise DatasetError(f"{what} have {form!r} in {count} forms, {alike}; give it in one form")
+    return forms
 
 
 def one_form(name: str) -> str:
-    """Return a name in the composed Unicode form (NFC), in which equal names are equal.
+    """Return a name without blanks at its ends, and in the composed Unicode form (NFC).
 
     A `UnicodeEncodeError` says that it cannot stand in a record.
     """
     name.encode()
-    return unicodedata.normalize("NFC", name)
+    return unicodedata.normalize("NFC", name.strip())
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -78,47 +93,26 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=key)
 
 
-def flattened(labels: Array, what: str) -> Array:
+def flattened(labels: Array, what: str, form: str = NUMBERS) -> Array:
     """Return labels ``[N]`` or ``[N, 1]`` as ``[N]``; raise a `DatasetError` for other shapes."""
-    key = what.rsplit(" ", 1)[-1]
-    flat = labels.reshape(-1) if labels.ndim and labels.size == len(labels) else labels
-    if flat.ndim == 1 and not len(flat):
-        raise DatasetError(f"{what} are empty; there must be samples")
-    if flat.ndim == 1:
-        return flat
-    fault = f"{what} have the shape {labels.shape}; give one whole number per sample"
-    numbers = labels.ndim == 2 and labels.dtype.kind in "biuf" and labels.size
-    if numbers and np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all():
-        fault += f", which for one-hot rows is {key}.argmax(axis=1)"
-    raise DatasetError(fault)
+    if not labels.ndim or not labels.size or labels.size != len(labels):
+        raise DatasetError(f"{what} have the shape {labels.shape}; {form}")
+    return labels.reshape(-1)
 
 
-def whole(labels: Array, what: str) -> Labels:
+def whole(labels: Array, what: str, form: str = NUMBERS) -> Labels:
     """Convert whole numbers ``[N]`` to int64; a `DatasetError` if they are something else."""
-    key, flat = what.rsplit(" ", 1)[-1], flattened(labels, what)
-    kind = flat.dtype.kind
-    if kind in "iu":
-        return flat.astype(np.int64)
-    fault = f"{what} have the type {labels.dtype}; give one whole number per sample"
-    if kind == "b" or (kind == "f" and (flat == np.rint(flat)).all() and abs(flat).max() < 2**53):
-        fault += f", as {key}.astype(int)"
-    elif key in ALONE:
-        fault += f", as np.unique({key}, return_inverse=True)[1]"
-    elif are_names(flat):
-        fault += ", that of its class in the federation"
-    raise DatasetError(fault)
+    flat = flattened(labels, what, form)
+    if flat.dtype.kind not in "iu":
+        raise DatasetError(f"{what} have the type {labels.dtype}; {form}")
+    return flat.astype(np.int64)
 
 
-def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
+def as_labels(labels: Array, what: str, form: str = WITHOUT_GAPS, every: bool = True) -> Labels:
     """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
-    key, found = what.rsplit(" ", 1)[-1], whole(labels, what)
-    values = np.unique(found)
-    if values[0] < 0 or (every and (values != np.arange(len(values))).any()):
-        advice = f"np.unique({key}, return_inverse=True)[1]"
-        if key not in ALONE:  # then the test set must be numbered in the same way
-            advice = f"give names, as {key}.astype(str), also of the test set"
-        raise DatasetError(
-            f"{what} have {len(values)} values from {values[0]} to {values[-1]}; number them from "
-            f"0 without gaps, {'as' if key in ALONE else 'or'} {advice}"
-        )
-    return found
+    numbers = whole(labels, what, form)
+    values = np.unique(numbers)
+    if values[0] < 0 or (every and values[-1] >= len(values)):
+        span = f"{len(values)} values from {values[0]} to {values[-1]}"
+        raise DatasetError(f"{what} have {span}; {form}")
+    return numbers

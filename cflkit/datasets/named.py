@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,10 +25,17 @@ from torch import Tensor
 
 from cflkit.datasets import own_data
 from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays
-from cflkit.datasets.images import Array, ImageSet, as_images, fifth_for_test, read_picture
+from cflkit.datasets.images import (
+    Array,
+    ImageSet,
+    as_features,
+    as_images,
+    fifth_for_test,
+    read_picture,
+)
 
 # Reads images, labels, test images and test labels, and the domains of the images if there are any.
-# Images have any shape that `as_images` converts
+# Images have any shape that `as_images` converts; features are ``[N, d]``
 Reader = Callable[[DataFiles], Sequence[Array]]
 
 ZENODO = "https://zenodo.org/records/10519652/files/"
@@ -57,7 +65,7 @@ def names() -> list[str]:
     return sorted(SETS)
 
 
-def load(name: str) -> ImageSet:
+def load(name: str | os.PathLike[str]) -> ImageSet:
     """Load one of `names`, or data of one's own by their path (see `own_data`).
 
     Raises
@@ -66,6 +74,7 @@ def load(name: str) -> ImageSet:
         The name is unknown, the files were not found and cannot be downloaded, or a file does not
         have its checksum. Incomplete data sets are never returned.
     """
+    name = os.fspath(name)
     if name not in SETS:
         if own_data.is_own(name):
             return own_data.load(name)
@@ -77,14 +86,16 @@ def load(name: str) -> ImageSet:
     except OSError as error:
         raise DatasetError(f"{name}: {error}") from error
 
+    convert = as_features if images.ndim == 2 else as_images
+
     def numbers(values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64).ravel())
 
     return ImageSet(
         name,
-        as_images(images, name),
+        convert(images, name),
         numbers(labels),
-        as_images(test_images, name),
+        convert(test_images, name),
         numbers(test_labels),
         classes,
         domains=numbers(domains[0]) if domains else None,

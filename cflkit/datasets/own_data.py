@@ -26,7 +26,16 @@ from cflkit._files import expanded
 from cflkit.datasets.files import DatasetError, md5_of, read_arrays
 from cflkit.datasets.folders import Told, from_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
-from cflkit.datasets.labels import Array, are_names, as_labels, in_order, names_in, numbered, whole
+from cflkit.datasets.labels import (
+    NAMED,
+    WITHOUT_GAPS,
+    Array,
+    are_names,
+    as_labels,
+    in_order,
+    names_in,
+    numbered,
+)
 
 # Images whose largest pixel is below this share of white are told of
 FAINT = 0.25
@@ -106,24 +115,20 @@ def from_arrays(path: Path, told: Told) -> ImageSet:
         raise DatasetError(f"{path} has {tests[0]}, but a test set needs {kind} and labels")
     known = {kind, "labels", "domains", "clients", *tests}
     told.left.update(f"array {key!r}" for key in arrays if key not in known)
-    alike = {key: arrays[key] for key in (kind, f"test_{kind}") if key in arrays}
-
-    def samples(key: str) -> Tensor:
-        if kind == "images":
-            return as_images(arrays[key], f"{path}: {key}", alike)
-        return as_features(arrays[key], f"{path}: {key}")
+    convert = as_images if kind == "images" else as_features
 
     def numbers(key: str) -> Tensor | None:
-        if key not in arrays:
-            return None
-        return torch.from_numpy(as_labels(arrays[key], f"{path}: {key}"))
+        return torch.from_numpy(as_labels(arrays[key], f"{path}: {key}")) if key in arrays else None
 
-    pool, (labels, test_labels, names) = samples(kind), labels_in(arrays, path)
+    pool, (labels, test_labels, names) = (
+        convert(arrays[kind], f"{path}: {kind}"),
+        labels_in(arrays, path),
+    )
     return ImageSet(
         path.stem,
         pool,
         labels,
-        samples(f"test_{kind}") if tests else pool[:0],
+        convert(arrays[tests[0]], f"{path}: {tests[0]}") if tests else pool[:0],
         test_labels,
         classes=int(labels.max()) + 1,
         domains=numbers("domains"),
@@ -141,18 +146,16 @@ def labels_in(
     Names of both are numbered together.
     """
     keys = [key for key in ("labels", "test_labels") if key in arrays]
-    named, names = [key for key in keys if are_names(arrays[key])], None
-    for key in set(keys) - set(named):
-        whole(arrays[key], f"{path}: {key}")  # what both are, before how they are numbered
-    if named and named != keys:
-        [other] = set(keys) - set(named)
-        fault = f"{named[0]} are names, but {other} are numbers"
-        raise DatasetError(f"{path}: {fault}; give names, as {other}.astype(str)")
-    if named:
+    named, names, form = (
+        [key for key in keys if are_names(arrays[key])],
+        None,
+        f"{WITHOUT_GAPS}, {NAMED}",
+    )
+    if named == keys:
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
         found = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
     else:
-        found = [as_labels(arrays[key], f"{path}: {key}", key == "labels") for key in keys]
+        found = [as_labels(arrays[key], f"{path}: {key}", form, key == "labels") for key in keys]
     labels, *tests = map(torch.from_numpy, found)
     return labels, tests[0] if tests else labels[:0], names
 
