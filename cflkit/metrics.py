@@ -25,7 +25,7 @@ MEASURES = (
 COSTS = ("bytes_down", "bytes_up", "trainings")
 
 
-def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
+def agreement(truth: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Compute the agreement of a clustering with the true one, both as labels ``[m]``.
 
     Returns
@@ -37,16 +37,16 @@ def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
     """
     from sklearn import metrics  # scikit-learn takes half a second to load
 
-    homogeneity, completeness, _ = metrics.homogeneity_completeness_v_measure(truth, found)
+    homogeneity, completeness, _ = metrics.homogeneity_completeness_v_measure(truth, labels)
     return {
-        "ari": float(metrics.adjusted_rand_score(truth, found)),
-        "ami": float(metrics.adjusted_mutual_info_score(truth, found)),
+        "ari": float(metrics.adjusted_rand_score(truth, labels)),
+        "ami": float(metrics.adjusted_mutual_info_score(truth, labels)),
         "homogeneity": float(homogeneity),
         "completeness": float(completeness),
     }
 
 
-def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
+def matched(truth: ArrayLike, labels: ArrayLike) -> dict[int, int]:
     """Match clusters to true classes one to one, so that as many samples as possible are right.
 
     If there are more clusters than classes, the result does not contain the remaining clusters.
@@ -54,28 +54,28 @@ def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics.cluster import contingency_matrix
 
-    classes, clusters = np.unique(truth), np.unique(found)
-    together = contingency_matrix(truth, found)
+    classes, clusters = np.unique(truth), np.unique(labels)
+    together = contingency_matrix(truth, labels)
     pairs = zip(*linear_sum_assignment(together, maximize=True), strict=True)
     return {int(clusters[j]): int(classes[i]) for i, j in pairs}
 
 
-def renamed(truth: ArrayLike, found: ArrayLike) -> np.ndarray:
+def renamed(truth: ArrayLike, labels: ArrayLike) -> np.ndarray:
     """Give the clusters of a clustering the names of the true clusters that they match best.
 
     Both are labels ``[m]``. Clusters that match no true one get numbers that are new. Figures can
     then show the same colour for the same cluster.
     """
-    truth, found = np.asarray(truth), np.asarray(found)
-    names = matched(truth, found)
+    truth, labels = np.asarray(truth), np.asarray(labels)
+    names = matched(truth, labels)
     unused = itertools.count(int(truth.max()) + 1)
-    for cluster in np.unique(found).tolist():
+    for cluster in np.unique(labels).tolist():
         if cluster not in names:
             names[cluster] = next(unused)
-    return np.array([names[cluster] for cluster in found.tolist()])
+    return np.array([names[cluster] for cluster in labels.tolist()])
 
 
-def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
+def clustering_accuracy(truth: ArrayLike, labels: ArrayLike) -> float:
     """Compute ACC, the share of samples that are right under the best matching of clusters.
 
     This is equation 4 of FedCRef; the Hungarian algorithm finds the matching. ACC is symmetric. It
@@ -86,11 +86,11 @@ def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
     ValueError
         There is no sample, or the two arguments have different numbers of labels.
     """
-    truth, found = np.asarray(truth), np.asarray(found)
-    if not truth.size or truth.shape != found.shape:
-        raise ValueError(f"needs as many labels on both sides, not {truth.shape}, {found.shape}")
-    names = matched(truth, found)
-    guesses = np.array([names.get(cluster, -1) for cluster in found.tolist()])
+    truth, labels = np.asarray(truth), np.asarray(labels)
+    if not truth.size or truth.shape != labels.shape:
+        raise ValueError(f"needs as many labels on both sides, not {truth.shape}, {labels.shape}")
+    names = matched(truth, labels)
+    guesses = np.array([names.get(cluster, -1) for cluster in labels.tolist()])
     return float((guesses == truth).mean())
 
 

@@ -81,12 +81,12 @@ def structure_test(divergence: ArrayLike, clouds: int = 99, seed: int = 0) -> St
     noise = np.median(variances)
     widths = np.sqrt((variances - noise).clip(0) / m)
     rng = np.random.default_rng(checked_seed(seed))
-    own, as_clear = best_silhouette(2 * gamma), 1
+    clearest, as_clear = best_silhouette(2 * gamma), 1
     for _ in range(clouds):
         cloud = rng.standard_normal((m, m - 1)) * widths
         squared = squareform(pdist(cloud, "sqeuclidean")) + 2 * noise
-        as_clear += best_silhouette(squared) >= own
-    return Structure(own, as_clear / (clouds + 1))
+        as_clear += best_silhouette(squared) >= clearest
+    return Structure(clearest, as_clear / (clouds + 1))
 
 
 def best_silhouette(squared: NDArray[np.float64]) -> float:

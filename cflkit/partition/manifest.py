@@ -95,15 +95,15 @@ class Partition:
             if len(parts) != self.clients:
                 return f"{split} has {len(parts)} clients, but train has {self.clients}"
             for client, indices in enumerate(parts):
-                if found := fault_of(indices):
-                    return f"{split} of client {client} {found}"
+                if fault := fault_of(indices):
+                    return f"{split} of client {client} {fault}"
         for name in ("test", "validation"):
             for client, held in enumerate(self.splits.get(name, ())):
                 if both := len(np.intersect1d(self.train[client], held, assume_unique=True)):
                     return f"client {client} has {both} samples both for training and for {name}"
         if self.clusters is not None:
-            if found := fault_of(self.clusters, unique=False):
-                return f"clusters {found}"
+            if fault := fault_of(self.clusters, unique=False):
+                return f"clusters {fault}"
             if len(self.clusters) != self.clients:
                 return f"clusters has {len(self.clusters)} numbers for {self.clients} clients"
         return None
@@ -180,8 +180,8 @@ class Partition:
         except OSError as error:
             raise PartitionError(f"{path} cannot be read ({error})") from error
         except ValidationError as error:
-            told = one_line(error)
-            raise PartitionError(f"{path} is not a partition manifest ({told})") from error
+            reason = one_line(error)
+            raise PartitionError(f"{path} is not a partition manifest ({reason})") from error
         held = [client.model_dump() for client in manifest.clients]
         clusters = [client.pop("cluster") for client in held]
         if len({tuple(client) for client in held}) > 1 or len({c is None for c in clusters}) > 1:
@@ -189,7 +189,9 @@ class Partition:
                 f"{path} is not a partition manifest: all clients must have the same splits, and "
                 "all or none a known cluster"
             )
-        more = {name: [np.array(own[name], dtype=np.int64) for own in held] for name in held[0]}
+        more = {
+            name: [np.array(client[name], dtype=np.int64) for client in held] for name in held[0]
+        }
         train, test = more.pop("train"), more.pop("test")
         known = None if None in clusters else np.array(clusters, dtype=np.int64)
         try:

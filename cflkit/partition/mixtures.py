@@ -57,8 +57,8 @@ def iid(
     generator = seeded(seed)
     parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
-    one = np.zeros(clients, dtype=np.int64)
-    return images, Partition(images.name, *local_splits(parts, generator), one, recipe)
+    same = np.zeros(clients, dtype=np.int64)
+    return images, Partition(images.name, *local_splits(parts, generator), same, recipe)
 
 
 def dirichlet(
@@ -90,8 +90,8 @@ def dirichlet(
         fault = f"of {clients} clients on {len(labels)} samples, one always stays below 4 samples"
         raise PartitionError(f"{fault}; use fewer clients or a larger alpha than {alpha}")
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
-    one = np.zeros(clients, dtype=np.int64)
-    return images, Partition(images.name, *local_splits(parts, generator), one, recipe)
+    same = np.zeros(clients, dtype=np.int64)
+    return images, Partition(images.name, *local_splits(parts, generator), same, recipe)
 
 
 def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
@@ -176,13 +176,13 @@ def class_mixtures(
     drawn: list[tuple[int, ...]] = []
     while len(drawn) < clients:
         size = generator.integers(min_classes, max_classes, endpoint=True)
-        own = tuple(sorted(generator.choice(classes, size, replace=False).tolist()))
-        if not (unique and own in drawn):
-            drawn.append(own)
+        chosen = tuple(sorted(generator.choice(classes, size, replace=False).tolist()))
+        if not (unique and chosen in drawn):
+            drawn.append(chosen)
     common = round(overlap * samples_per_class)
     held = split_classes(labels, classes, drawn, samples_per_class, common, generator)
     known = sorted(set(drawn))
-    clusters = np.array([known.index(own) for own in drawn], dtype=np.int64)
+    clusters = np.array([known.index(chosen) for chosen in drawn], dtype=np.int64)
     recipe = {"name": "class_mixtures", "clients": clients, "samples_per_class": samples_per_class}
     recipe |= {"min_classes": min_classes, "max_classes": max_classes, "at_least": at_least}
     recipe |= {"unique": unique, "overlap": overlap, "seed": seed}
@@ -207,10 +207,10 @@ def split_classes(
     for label in classes.tolist():
         members = generator.permutation(np.flatnonzero(labels == label))
         shared, rest = members[:common], members[common:]
-        start, own = 0, size - common
+        start, width = 0, size - common
         for client in (c for c, held_classes in enumerate(class_sets) if label in held_classes):
-            if start + own > len(rest):
+            if start + width > len(rest):
                 rest, start = generator.permutation(rest), 0
-            held[client] += [shared, rest[start : start + own]]
-            start += own
+            held[client] += [shared, rest[start : start + width]]
+            start += width
     return [np.sort(np.concatenate(parts)) for parts in held]

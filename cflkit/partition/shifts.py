@@ -203,8 +203,8 @@ def make(
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
-        found = f"{version} has {len(groups)} groups"
-        raise PartitionError(f"{found}: clients must be a multiple of this number")
+        reason = f"{version} has {len(groups)} groups"
+        raise PartitionError(f"{reason}: clients must be a multiple of this number")
     return by_groups(images, groups, manipulated, recipe)
 
 
@@ -237,8 +237,8 @@ def by_groups(
         test = split_among_clients(held[~first], labels, sharers, None, generator)[:members]
         used = np.concatenate([*train, *test])
         pool[number, used] = group.shift(source[used], labels[used])
-        for own, own_test in zip(train, test, strict=True):
-            for name, rows in client_splits(own, own_test, group.share, generator).items():
+        for train_part, test_part in zip(train, test, strict=True):
+            for name, rows in client_splits(train_part, test_part, group.share, generator).items():
                 splits[name].append(rows + number * len(labels))
     clusters = np.repeat([group.cluster for group in groups], members)
     if manipulated is not None:
@@ -267,20 +267,20 @@ def by_groups(
 
 
 def client_splits(
-    own: Indices, own_test: Indices, share: float, generator: np.random.Generator
+    train: Indices, test: Indices, share: float, generator: np.random.Generator
 ) -> dict[str, Indices]:
     """Split a client's rows into training, validation and test; keep ``share`` of the training."""
-    kept = int(len(own) * (1 - VALIDATION_SHARE))
-    if not 0 < kept < len(own) or not len(own_test):
-        found = f"{len(own)} training and {len(own_test)} test images per client are too few"
+    kept = int(len(train) * (1 - VALIDATION_SHARE))
+    if not 0 < kept < len(train) or not len(test):
+        reason = f"{len(train)} training and {len(test)} test images per client are too few"
         raise PartitionError(
-            f"{found} for training and validation; use fewer clients or more samples"
+            f"{reason} for training and validation; use fewer clients or more samples"
         )
-    shuffled = generator.permutation(own)
+    shuffled = generator.permutation(train)
     return {
         "train": np.sort(shuffled[: int(kept * share)]),
         "validation": np.sort(shuffled[kept:]),
-        "test": np.sort(own_test),
+        "test": np.sort(test),
     }
 
 
@@ -296,8 +296,8 @@ def split_among_clients(
     Every class contributes only as many rows as the rarest class has. The authors do the same; the
     classes of MNIST differ in size by a quarter.
     """
-    own = labels[rows].numpy()
-    classes, counts = np.unique(own, return_counts=True)
+    targets = labels[rows].numpy()
+    classes, counts = np.unique(targets, return_counts=True)
     ends = np.arange(clients + 1)
     if samples is None:
         cuts = np.tile((ends * (counts.min() / clients)).astype(int), (len(classes), 1))
@@ -308,7 +308,7 @@ def split_among_clients(
         raise PartitionError(f"{needs}, but the rarest class has {counts.min()}")
     # What lies behind the last cut is nobody's
     parts = [
-        np.split(generator.permutation(rows[own == label]), between)[1:-1]
+        np.split(generator.permutation(rows[targets == label]), between)[1:-1]
         for label, between in zip(classes, cuts, strict=True)
     ]
     return [np.concatenate(held) for held in zip(*parts, strict=True)]
@@ -333,13 +333,13 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
             raise PartitionError(f"{short}; samples says how many")
         tests = round(len(rows) * test_share)
         for client in range(clients):
-            own, held_back = rows[tests:][client::clients], rows[:tests][client::clients]
-            cut = round(len(own) * validation_share)
+            rest, held_back = rows[tests:][client::clients], rows[:tests][client::clients]
+            cut = round(len(rest) * validation_share)
             if not (cut and len(held_back)):
                 needs = f"a client of domain {domain} has no image for validation or none for test"
                 raise PartitionError(f"{needs}; take a larger samples")
-            validation.append(np.sort(own[:cut]))
-            train.append(np.sort(own[cut:]))
+            validation.append(np.sort(rest[:cut]))
+            train.append(np.sort(rest[cut:]))
             test.append(np.sort(held_back))
             clusters.append(domain)
     more = {"validation": validation}
