@@ -92,7 +92,10 @@ class RemoteFederation:
     def _greet(self) -> None:
         """Ask all nodes which client they are, with how many samples."""
         owners = {node: client for client, node in enumerate(self.settings.nodes)}
-        nodes = owners or self.grid.get_node_ids()
+        nodes, end = [*owners], time.monotonic() + self.settings.wait
+        while len(nodes) < self.clients and time.monotonic() < end:  # in Flower's simulation
+            time.sleep(POLL)
+            nodes = [*self.grid.get_node_ids()]
         hellos = {node: packed(kind="hello", client=owners.get(node)) for node in nodes}
         faults = dict.fromkeys(range(self.clients), "it has not said hello")
         for node, reply in self._exchange("hello", hellos, self.settings.wait).items():

@@ -16,9 +16,9 @@ Flower gives them to the server and to each node. `--run-config` replaces some o
   the key of its node, separated by commas. So no node can say that it is another client. In
   Flower's simulation, nodes have no keys, and it is empty.
 - ``wait``, ``timeout``: how long to wait for all clients at the start, and for an answer, in
-  seconds. A node may die and come back meanwhile; then the run ends, and says who is missing.
+  seconds. Meanwhile, a node may die and come back. Then the run ends, and says who is missing.
 - ``output``: a folder for the results and the checkpoint. A run that ended early goes on from
-  there when it is started again with the same settings. By default, nothing is written.
+  there when it is started again with the same settings. By default, it is a new temporary folder.
 """
 
 from __future__ import annotations
