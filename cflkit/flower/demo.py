@@ -125,10 +125,10 @@ class Demo:
         superlink, self.port, *self.node_ports = free_ports(2 + len(self.names))
         # A proxy is not on the way to this machine
         local = ",".join(filter(None, (os.environ.get("no_proxy"), HOST)))
-        alone = {"no_proxy": local, "NO_PROXY": local, "CFLKIT_THREADS": "1"}
+        here = {"no_proxy": local, "NO_PROXY": local, "CFLKIT_THREADS": "1"}
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        self.environment = os.environ | alone | quiet | {"FLWR_HOME": str(home), "PATH": path}
+        self.environment = os.environ | here | quiet | {"FLWR_HOME": str(home), "PATH": path}
         home.mkdir(exist_ok=True)
         connection = {"address": f"{HOST}:{superlink}", "root-certificates": str(authority)}
         (home / "config.toml").write_text(f"[superlink.federation]\n{as_text(connection)}")
