@@ -245,7 +245,7 @@ claims.check(
 # | [07 Explanations](07_explaining_cluster_models.ipynb) | What does an insertion score measure? |
 # | [08 Tutorial 022](08_tutorial_022.ipynb) | Can this tutorial's table be true? |
 # | [09 A round is a matrix](09_a_map_of_the_methods.ipynb) | What do all these methods have in common, and which is which? |
-# | [10 What an update gives away](10_privacy_and_clients_that_come_and_go.ipynb) | What do clients reveal, and what does hiding it cost? |
+# | [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) | What do clients reveal, and what does hiding it cost? |
 # | [11 Clients that come and go](11_clients_that_come_and_go.ipynb) | What happens to clusters when clients come late, leave or change? |
 # | [90 Ledger](90_ledger.ipynb) | Which published numbers do our runs reproduce? |
 # | [93 Report: OCFL](93_report_ocfl.ipynb) | How do our runs compare with the two OCFL papers? |

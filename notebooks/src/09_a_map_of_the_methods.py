@@ -457,5 +457,5 @@ claims.check(
 # - R. Ye et al.: *Personalized federated learning with inferred collaboration graphs*. ICML 2023 (pFedGraph).
 # - A. Ghosh et al.: *An efficient framework for clustered federated learning*. NeurIPS 2020 (IFCA).
 #
-# **Previous:** [08 Tutorial 022](08_tutorial_022.ipynb) · **Next:** [10 What an update gives away](10_privacy_and_clients_that_come_and_go.ipynb) ·
+# **Previous:** [08 Tutorial 022](08_tutorial_022.ipynb) · **Next:** [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) ·
 # [Appendix](09b_catalogue.ipynb) · [Glossary](99_glossary.ipynb)

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 10b Privacy and change: messages, lies, attacks, and every method in the four scenes
 #
-# This appendix belongs to [10 What an update gives away](10_privacy_and_clients_that_come_and_go.ipynb) and to
+# This appendix belongs to [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) and to
 # [11 Clients that come and go](11_clients_that_come_and_go.ipynb), and is for readers who want to check their results. It lists what the messages of
 # nine methods contain, lets a client lie, adds noise with several seeds, attacks the models, and plays the four scenes
 # with IFCA and EMD-CFL, too. Its clients have two groups.
@@ -835,6 +835,6 @@ claims.check(
 # - D. Yin et al.: Byzantine-robust distributed learning: towards optimal statistical rates. ICML 2018.
 # - B. Zhao, K. R. Mopuri, H. Bilen: iDLG: improved deep leakage from gradients. 2020.
 #
-# **The lessons:** [10 What an update gives away](10_privacy_and_clients_that_come_and_go.ipynb) ·
+# **The lessons:** [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) ·
 # [11 Clients that come and go](11_clients_that_come_and_go.ipynb) · **Next:** [90 The ledger](90_ledger.ipynb) ·
 # [A real federation](a_real_federation.md) · [Glossary](99_glossary.ipynb)

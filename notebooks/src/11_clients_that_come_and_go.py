@@ -374,5 +374,5 @@ claims.check(
 #
 # - M. K. Zuziak, R. Pellungrini, S. Rinzivillo: *One-Shot Clustering for Federated Learning Under Clustering-Agnostic Assumption*.
 #
-# **Previous:** [10 What an update gives away](10_privacy_and_clients_that_come_and_go.ipynb) · **Next:** [90 The ledger](90_ledger.ipynb) ·
+# **Previous:** [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) · **Next:** [90 The ledger](90_ledger.ipynb) ·
 # [Appendix](10b_privacy_and_change_controls.ipynb) · [A real federation](a_real_federation.md) · [Glossary](99_glossary.ipynb)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises: What an update gives away, and clients that come and go
 #
-# They belong to the lesson [10 What an update gives away](../10_privacy_and_clients_that_come_and_go.ipynb), and 10.4 and 10.7 also to
+# They belong to the lesson [10 Hide and seek](../10_privacy_and_clients_that_come_and_go.ipynb), and 10.4 and 10.7 also to
 # [11 Clients that come and go](../11_clients_that_come_and_go.ipynb). For 10.3, see the appendix
 # [10b](../10b_privacy_and_change_controls.ipynb#who-was-a-member-an-attack). Each function gets NumPy arrays.
 
