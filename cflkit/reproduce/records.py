@@ -244,35 +244,25 @@ def replace(draft: Path, place: Path) -> None:
 
 
 def remove_leftovers(id: str) -> None:
-    """Remove the files that killed processes left of a run, and drafts that they left of others.
+    """Remove what killed processes left of a run, and drafts that they left of others.
 
-    If a process was killed while it was replacing the record, the record is put in place. The
+    If a process was killed while it was replacing a record, the record is put in place. The
     checkpoint of a finished run goes once its record is there, and comes back if it is not. Another
     checkpoint belongs to a run that was interrupted, and stays. The caller must hold
     `notebooks.run_lock`. A lesson that is open in JupyterLab does not hold it, so that drafts of
     living processes stay.
     """
-    place, state = results() / id, checkpoint(id)
-    for old in results().glob(f".{id}.*.old"):
+    root, state = results(), checkpoint(id)
+    for old in filter(abandoned, root.glob(".*.old")):
+        place, draft = root / old.name[1:].rsplit(".", 2)[0], old.with_suffix("")
         if not place.exists():
             # The new record is complete, since `write` syncs it before the first of the two renames
-            draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
-    sweep(state.parent, "*.part")
-    sweep(place, ".*.part")
-    # Of other runs, those that are not about to replace a record
-    drafts = [d for d in results().glob(".*") if d.name.rpartition(".")[2].isdecimal()]
-    others = [d for d in drafts if not d.with_name(f"{d.name}.old").exists()]
-    for draft in [*results().glob(f".{id}.*"), *others]:
-        if abandoned(draft):
-            shutil.rmtree(draft, ignore_errors=True)
+    for folder, drafts in (state.parent, "*.part"), (root / id, ".*.part"), (root, ".*.[0-9]*"):
+        sweep(folder, drafts)
     for done in state.parent.glob(f"{glob.escape(id)}.*.done"):
-        try:
-            made = json.loads((place / "record.json").read_text(encoding="utf-8"))
-            there = finished_checkpoint(id, made) == done
-        except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
-            there = False
-        if there:
+        made, digest = root / id / "record.json", done.suffixes[-2].removeprefix(".")
+        if made.exists() and digest.encode() in made.read_bytes():
             done.unlink()
         else:
             done.replace(state)
