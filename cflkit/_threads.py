@@ -8,11 +8,16 @@ would also wait for each other: two SVDs at a time then take ten times as long.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def usable_cores() -> int:
@@ -46,6 +51,12 @@ def threads_per_operation(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def on_cores(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Compute the results of all items side by side, and return them in order."""
+    with blas_libraries().limit(limits=1), ThreadPoolExecutor(usable_cores()) as pool:
+        return list(pool.map(work, items))
 
 
 @cache

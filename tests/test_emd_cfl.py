@@ -391,6 +391,8 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     }
     simulation.run(line_up, everyone, 2, progress=False)
     assert torch.equal(line_up["plain"].models, line_up["tables"].models)
+    method = line_up["tables"]
+    assert not len(method.latest) and not len(method.embedders), "nothing will need them again"
     without = dataclasses.replace(everyone.partition, more={})
     home = Federation(turned[0], without, "linear", LocalTraining(epochs=1))
     simulation.run({"tables": line_up["tables"]}, home, 1, progress=False)  # without validation

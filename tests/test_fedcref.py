@@ -532,6 +532,7 @@ def test_a_new_cluster_gets_a_name_that_is_free():
     ("counts", "stop", "expected"),
     [
         ([(0, 90), (10, 20), (10, 20)], "paper", False),
+        ([(10, 20), (10, 20), (10, 20)], "paper", False),
         ([(10, 20), (10, 20), (10, 20), (10, 20)], "paper", True),
         ([(10, 20), (11, 20), (10, 19), (10, 18)], "paper", True),
         ([(10, 20), (12, 20), (12, 20), (12, 20)], "paper", False),
@@ -645,6 +646,10 @@ def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):
     assert agreement == pytest.approx([1 - share for share in shares], abs=0.01)
     assert method.active.tolist() == [False, False, False, True, True]
     assert method.refined.tolist() == [1] * 5
+    at_the_bound = begin(clients(), dealt, tau=agreement[2])
+    at_the_bound.errors = method.errors
+    at_the_bound.refine(2, np.ones((0, len(before[2]))))
+    assert not at_the_bound.active[2], "an agreement of τ is enough"
     # Each new cluster has the number of the old cluster that it matches best
     for labels, old in zip(method.clusterings, before, strict=True):
         assert all(new == name for new, name in metrics.matched(old, labels).items())

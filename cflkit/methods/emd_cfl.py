@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare, Sample
-from cflkit._threads import blas_libraries, usable_cores
+from cflkit._threads import on_cores
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import NOBODY, Ask, Jobs, Request, Server, Train
 from cflkit.methods.base import Method, Weighting, client_weights, weighted_means
@@ -84,8 +83,9 @@ class EMDCFL(Method):
         m = server.clients
         self.scores = torch.full((m, m), math.nan, dtype=torch.float64)
         self.seen = torch.zeros(m, dtype=torch.bool)
-        # The first model that each client has trained, which embeds data, and the last one
-        self.embedders, self.latest = initial.repeat(m, 1), initial.repeat(m, 1)
+        # The first model that each client has trained, which embeds data, and the last one. Both
+        # are as large as all clients together, and are kept only as long as they are needed
+        self.embedders = self.latest = initial.new_empty(0)
 
     @property
     def settled(self) -> bool:
@@ -100,14 +100,13 @@ class EMDCFL(Method):
         regrouped = yield from self.meet(jobs.client_of, trained, self.server.reachable(t))
         # A cluster that is new has no mean yet, even if none of its members takes part
         self.average(self.seen.nonzero().flatten() if regrouped else jobs.client_of)
+        self.forget()
 
     def meet(
         self, present: Tensor, trained: Tensor, reachable: Tensor | None = None
     ) -> Generator[Request, Any, bool]:
         """Cluster again if clients that answer have not been compared (lines 10 to 17)."""
-        new = ~self.seen[present]
-        self.embedders[present[new]] = trained[new]
-        self.latest[present], self.seen[present] = trained, True
+        self.remember(present, trained)
         there = torch.zeros_like(self.seen)
         there[present if reachable is None else reachable] = True
         there &= self.seen
@@ -116,6 +115,28 @@ class EMDCFL(Method):
             yield from self.measure(pairs)
             self.cluster()
         return bool(pairs.any())
+
+    def remember(self, present: Tensor, trained: Tensor) -> None:
+        """Keep the models that clients have trained."""
+        new = ~self.seen[present]
+        if self.server.partial or len(present) < len(self.seen):
+            if not len(self.latest):
+                self.latest = self.models[self.labels]
+                self.embedders = self.latest.clone()
+            if new.any():
+                self.embedders[present[new]] = trained[new]
+            self.latest[present] = trained
+        else:  # all clients train in each round, in the order of their numbers
+            self.latest = trained
+            self.embedders = trained if new.any() else self.embedders
+        self.seen[present] = True
+
+    def forget(self) -> None:
+        """Give up models that nothing will need again."""
+        if self.settled:
+            self.embedders = self.models.new_empty(0)
+        if not self.server.partial:
+            self.latest = self.models.new_empty(0)
 
     def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
         """Measure the scores of the pairs that are true in ``[m, m]`` (lines 11 to 16)."""
@@ -135,10 +156,7 @@ class EMDCFL(Method):
         def score(pair: int) -> float:
             return server_sees(own[pair], theirs[pair], reference, self.sinkhorn)
 
-        # With more threads per product, the last bits of a score depend on the number of cores
-        with blas_libraries().limit(limits=1), ThreadPoolExecutor(usable_cores()) as pool:
-            found = list(pool.map(score, range(len(others))))
-        return torch.tensor(found, dtype=torch.float64)
+        return torch.tensor(on_cores(score, range(len(others))), dtype=torch.float64)
 
     def sampling(self) -> dict[str, Any]:
         """Return the options of both questions."""
@@ -162,9 +180,8 @@ class EMDCFL(Method):
         weights = client_weights(self.server, self.weighting)
         for cluster, members in enumerate(self.neighbourhoods):
             if members[present].any():
-                known = members & self.seen
-                model, shares = self.models[cluster][None], weights[known][None]
-                self.models[cluster] = weighted_means(model, self.latest[known], shares)[0]
+                model, shares = self.models[cluster][None], weights[members][None]
+                self.models[cluster] = weighted_means(model, self.latest[members], shares)[0]
 
 
 def server_sees(
