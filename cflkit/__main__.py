@@ -19,7 +19,7 @@ CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 # control the terminal; among messages, bars, colours and the line that tells the round may
 STREAMS = {
     "stdout": ("replace", re.compile(CONTROL)),
-    "stderr": ("backslashreplace", re.compile(rf"(?!\r|\x1b\[\d*[AKm]){CONTROL}")),
+    "stderr": ("backslashreplace", re.compile(rf"(?!\r|\x1b\[[\d;]*[AKm]){CONTROL}")),
 }
 
 
@@ -39,7 +39,7 @@ class Terminal(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         """Write a text, in which a control character stands as Python would write it."""
-        return super().write(self.controls.sub(lambda found: repr(found[0])[1:-1], text))
+        return super().write(self.controls.sub(lambda code: repr(code[0])[1:-1], text))
 
 
 def use_terminals() -> None:

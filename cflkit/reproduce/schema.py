@@ -91,11 +91,11 @@ class Contents(BaseModel):
 def sealed(contents: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the contents of a record with digests of all that they say, and of the table."""
     rest = {name: value for name, value in contents.items() if name != "sha256"}
-    said = {
+    parts = {
         "record.json": json.dumps(rest, sort_keys=True).encode(),
         "rounds.csv": check_regular(folder / "rounds.csv").read_bytes(),
     }
-    return {"sha256": {n: hashlib.sha256(own).hexdigest() for n, own in said.items()}, **rest}
+    return {"sha256": {n: hashlib.sha256(part).hexdigest() for n, part in parts.items()}, **rest}
 
 
 def check(contents: dict[str, Any], folder: Path) -> None:
