@@ -88,3 +88,9 @@ def test_a_method_is_told_what_it_has_options_for(tmp_path):
     assert compare.arguments(kind, situations.scene("k", 5, seed=0)) == {"k": 5}
     assert np.unique([p for p, _ in situations.places()]).size == 9
     assert len(situations.places()) == 18 and isinstance(TABLE, pd.DataFrame)
+
+
+def test_the_page_shows_the_table_of_the_oracles_rows():
+    page = (compare.PROJECT / "notebooks" / "compare_your_method.md").read_text(encoding="utf-8")
+    oracle = TABLE[TABLE["method"] == "Oracle"].assign(method="Mine")
+    assert compare.markdown(compare.summary(oracle)) in page

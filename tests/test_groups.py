@@ -142,7 +142,21 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, capsys)
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
     np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
-    for name in ("broken.npy", "two.npz", "pickle.npy", "missing.csv", "it.docx", "no-record"):
+    whole = (tmp_path / "two.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "broken.safetensors").write_bytes(b"nothing")
+    (tmp_path / "empty.csv").write_bytes(b"")
+    for name in (
+        "broken.npy",
+        "two.npz",
+        "cut.npz",
+        "broken.safetensors",
+        "empty.csv",
+        "pickle.npy",
+        "missing.csv",
+        "it.docx",
+        "no-record",
+    ):
         assert main(["groups", str(tmp_path / name)]) == 2
         out, err = capsys.readouterr()
         assert not out and err.startswith("error: ") and err.count("\n") == 1, name
@@ -199,3 +213,30 @@ def test_halves_of_samples_are_disjoint_and_together_all():
         both = torch.cat([one, other]).sort().values
         assert both.tolist() == [*range(home.num_samples(client))]
         assert abs(len(one) - len(other)) <= 1
+
+
+@pytest.mark.parametrize("name", ["groups", "groups_methods"])
+def test_each_draw_is_counted_once_and_no_seed_is_left_out(name):
+    _, situations, seeds, columns = hit_rate.TABLES[name]
+    rows = hit_rate.read(name)
+    assert list(rows) == ["situation", "seed", *columns.split(",")]
+    draws = rows[["situation", "seed"]].drop_duplicates()
+    counted = seeds[: draws["seed"].nunique()]  # seed after seed, so that none is chosen
+    assert draws.values.tolist() == [[place, seed] for seed in counted for place in situations]
+    assert not rows.duplicated([*rows.columns[:2], *({"method"} & {*rows})]).any()
+
+
+def test_the_page_has_the_committed_counts():
+    text = (PROJECT / "notebooks" / "are_there_groups.md").read_text(encoding="utf-8")
+    assert hit_rate.filled(text) == text
+
+
+@pytest.mark.slow
+def test_a_counted_draw_comes_out_again():
+    rows = hit_rate.read("groups").set_index(["situation", "seed"])
+    kept = rows.loc["two angles, 10 clients", 160]
+    [again] = hit_rate.asked(hit_rate.SITUATIONS["two angles, 10 clients"], 160)
+    assert [again[name] for name in ("answer", "k", "one look")] == [
+        *kept[["answer", "k", "one look"]]
+    ]
+    assert hit_rate.SEEDS[0] == 160 and (kept["truth"], kept["answer"]) == ("groups", "groups")

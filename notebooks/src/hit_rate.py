@@ -313,7 +313,15 @@ def of_answers() -> str:
         given = {c: found[found[c] == answer] for c in columns}
         right = [f"{(own['truth'] == answer).sum()} of {len(own)}" for own in given.values()]
         rows.append([f"**said: {answer}**", "all", *right, ""])
-    return markdown(rows)
+    return f"{counted(found, SEEDS)}\n\n{markdown(rows)}"
+
+
+def counted(found: pd.DataFrame, seeds: range) -> str:
+    """Return a sentence about the seeds that are counted, which is done in their order."""
+    last, fixed = found["seed"].max(), f"The seeds {seeds[0]} to {seeds[-1]} were fixed"
+    return (
+        f"{fixed}, and those up to {last} are counted so far." if last < seeds[-1] else f"{fixed}."
+    )
 
 
 def of_failures() -> str:
@@ -347,7 +355,7 @@ def of_methods() -> str:
                 told = f"{(mine['clusters'] == 1).sum()}"
             cells.append(accuracy if name in ("FedAvg", "oracle") else f"{accuracy} ({told})")
         rows.append([place, *cells, str(own["seed"].nunique())])
-    return markdown(rows)
+    return f"{counted(found, SEEDS_OF_METHODS)}\n\n{markdown(rows)}"
 
 
 def of_noise() -> str:
@@ -363,7 +371,7 @@ def of_noise() -> str:
 def draw() -> None:
     """Draw the figures of the page."""
     plots.style()
-    home = SITUATIONS["four angles, one step"].federation(303)
+    home = SITUATIONS["four angles, one step"].federation(302)
     known = as_evidence(torch.stack([*watched(home, 40)]).numpy())
     shown = page.picture(known, groups(known))
     found = read("groups_noise")
@@ -392,7 +400,9 @@ def filled(text: str) -> str:
     parts = {"answers": of_answers, "failures": of_failures}
     parts |= {"methods": of_methods, "noise": of_noise}
     for name, table in parts.items():
-        before, _, rest = text.partition(f"<!-- {name} -->\n")
+        before, marked, rest = text.partition(f"<!-- {name} -->\n")
+        if not marked:
+            continue
         text = (
             f"{before}<!-- {name} -->\n{table()}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
         )
