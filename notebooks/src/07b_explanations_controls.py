@@ -140,7 +140,7 @@ def gradcam_from_scratch(network, image, c, layer):
     alpha = gradient.mean(dim=(2, 3), keepdim=True)
     L = F.relu((alpha * A).sum(dim=1, keepdim=True)).detach()
     large = F.interpolate(L, image.shape[1:], mode="bilinear")[0, 0]
-    return large / large.max(), L[0, 0]
+    return large / (large.max() or 1), L[0, 0]  # a zero map stays zero
 
 
 # %% [markdown]
