@@ -23,9 +23,9 @@ from pydantic.dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
 from cflkit._bounds import STRICT, Count, Natural, Positive, TwoOrMore, one_line
+from cflkit._distances import Distances, checked_distances
 
 Labels = NDArray[np.int64]
-Distances = NDArray[np.float64]
 Noise = Literal["own cluster", "singletons", "nearest"]
 Linkage = Literal["average", "complete", "single", "weighted"]
 STRONGER = 0.9  # the damping of the second try of affinity propagation
@@ -33,9 +33,6 @@ STRONGER = 0.9  # the damping of the second try of affinity propagation
 # the difference of two models that are up to a hundred times as long. Equal clients, trained on
 # their samples in another order, differed by at most half of it
 UPDATE_ROUNDING = 2.0**-20
-# How far rounding may take a distance from 0 or from its mirror image: a share of the largest
-# distance (angles of float32 need most of it), and a least value for clients that hardly differ
-ROUNDED, LEAST = 1e-3, 1e-6
 TIED = "distances tie: with the clients in another order, the clusters would be others"
 
 
@@ -48,7 +45,7 @@ class Clusterer:
 
     def answer(self, distance: ArrayLike) -> tuple[Labels, str | None]:
         """Return the labels as `fit_predict`, and what a record must say of them, if anything."""
-        gamma = checked(distance)
+        gamma = checked_distances(distance)
         if not getattr(self, "wrong_sign", False):  # what was published is not mended
             gamma = levelled(gamma)
         answer, note = self.noted(gamma)
@@ -288,7 +285,7 @@ def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.f
 
     If k of them lie above a threshold, a cut at the threshold leaves k + 1 clusters.
     """
-    gamma = levelled(checked(distance))
+    gamma = levelled(checked_distances(distance))
     return dendrogram(gamma, linkage)[:, 2] if len(gamma) > 1 else np.zeros(0)
 
 
@@ -349,25 +346,6 @@ def canonical_labels(labels: ArrayLike) -> Labels:
     values = np.asarray(labels)
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)
-
-
-def checked(distance: ArrayLike) -> Distances:
-    """Return ``distance`` as a float64 matrix; raise a `ValueError` if it holds no distances."""
-    gamma = np.asarray(distance, dtype=np.float64)
-    if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1] or not len(gamma):
-        raise ValueError(f"distance must be a square matrix, not of shape {gamma.shape}")
-    if not np.isfinite(gamma).all():
-        raise ValueError("distance holds NaN or infinity")
-    rounding = max(ROUNDED * np.abs(gamma).max(), LEAST)
-    if (own := np.abs(gamma.diagonal()).max()) > rounding:
-        fault = f"distance has {own:g} on its diagonal, but a client is at 0 from itself"
-        raise ValueError(f"{fault}; of cosine similarities s, 1 - s are distances")
-    if (least := gamma.min()) < -rounding:
-        raise ValueError(f"distance has {least:g}, but distances are 0 or more")
-    if (apart := np.abs(gamma - gamma.T).max()) > rounding:
-        fault = f"distance is not symmetric: d[i, j] and d[j, i] differ by up to {apart:g}"
-        raise ValueError(f"{fault}; (d + d.T) / 2 is symmetric")
-    return gamma
 
 
 def knee(rising: NDArray[np.float64]) -> float:

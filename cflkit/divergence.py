@@ -14,8 +14,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from cflkit._distances import checked_distances
 from cflkit._threads import threads_per_operation
-from cflkit.clustering import checked
 from cflkit.models.rows import device_of_doubles, finite_rows
 
 Matrix = NDArray[np.float64]
@@ -257,9 +257,10 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     Raises
     ------
     ValueError
-        The matrix has no distances (`clustering.checked`), or ``p`` or ``scale`` is out of bounds.
+        The matrix has no distances (`_distances.checked_distances`), or ``p`` or ``scale`` is out
+        of bounds.
     """
-    gamma = checked(divergence)
+    gamma = checked_distances(divergence)
     if not p >= 1 or (scale is not None and not 0 < scale < np.inf):  # NaN is neither
         raise ValueError(f"needs p ≥ 1 and a finite scale > 0, not {p} and {scale}")
     n = len(gamma)

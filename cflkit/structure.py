@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cflkit._bounds import checked_seed
-from cflkit.clustering import checked, dendrogram
+from cflkit._distances import checked_distances
+from cflkit.clustering import dendrogram
 
 # L. Kaufman, P. Rousseeuw, Finding Groups in Data, 1990: clusters with less are weak
 REASONABLE = 0.5
@@ -68,7 +69,7 @@ def structure_test(divergence: ArrayLike, clouds: int = 99, seed: int = 0) -> St
     ValueError
         There are fewer than four clients or no clouds, or the matrix has no distances.
     """
-    gamma = checked(divergence).clip(0)
+    gamma = checked_distances(divergence).clip(0)
     m = len(gamma)
     if m < 4:
         raise ValueError(f"groups of {m} clients cannot be tested: four are needed")

@@ -14,6 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from cflkit import clustering, methods
+from cflkit._distances import checked_distances
 from cflkit.divergence import cosine_divergence
 
 
@@ -363,7 +364,7 @@ def test_distances_with_the_errors_of_float32_are_taken(seed, scale):
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = np.einsum("ik,jk->ij", vectors, vectors)
     for distance in (1 - cosines, np.degrees(np.arccos(cosines.clip(-1, 1)))):
-        assert len(clustering.checked(np.float32(scale) * distance)) == 6
+        assert len(checked_distances(np.float32(scale) * distance)) == 6
 
 
 @pytest.mark.slow

@@ -116,10 +116,8 @@ class Federation:
         if self.task == "reconstruction" and images.images.is_floating_point():
             low, high = (float(end) for end in images.images.aminmax())
             if low < 0 or high > 1:
-                ends = f"these features go from {low:g} to {high:g}"
-                raise ValueError(
-                    f"an autoencoder's outputs are from 0 to 1, but {ends}: scale them"
-                )
+                ends = f"but these features go from {low:g} to {high:g}"
+                raise ValueError(f"an autoencoder's outputs are from 0 to 1, {ends}: scale them")
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if self.engine == "stacked" and self.device.type == "cpu":

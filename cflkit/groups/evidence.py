@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cflkit._distances import checked_distances
 from cflkit._files import check_regular
-from cflkit.clustering import Clusterer, checked
+from cflkit.clustering import Clusterer
 from cflkit.divergence import cosine_divergence
 from cflkit.halves import Halves, compare, compare_matrices
 
@@ -148,7 +149,7 @@ def are_distances(rounds: NDArray[Any]) -> bool:
         return False
     try:
         for matrix in rounds:
-            checked(np.nan_to_num(matrix))
+            checked_distances(np.nan_to_num(matrix))
     except ValueError:
         return False
     return True
