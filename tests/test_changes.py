@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import simulation
-from cflkit.reproduce import changes, ledger
+from cflkit.partition import changes
+from cflkit.reproduce import ledger
 from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.parameters import ParameterError
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from cflkit import models
 from cflkit.federation import Federation
-from cflkit.partition import PartitionError
-from cflkit.reproduce import features, ledger
+from cflkit.partition import PartitionError, features
+from cflkit.reproduce import ledger
 from cflkit.reproduce.papers import tutorial
 from cflkit.reproduce.parameters import ParameterError
 

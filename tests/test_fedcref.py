@@ -16,6 +16,7 @@ from torch.nn.utils import vector_to_parameters
 from cflkit import metrics, models, partition, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import fedcref, fedcref_measures
+from cflkit.methods import sample_clustering as first
 from cflkit.methods.fedcref_clusters import align_labels, local_clusters
 from cflkit.methods.fedcref_variants import (
     NORMALISATIONS,
@@ -25,7 +26,6 @@ from cflkit.methods.fedcref_variants import (
     keep_one_match,
 )
 from cflkit.reproduce import papers
-from cflkit.reproduce import sample_clustering as first
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation import loop
 

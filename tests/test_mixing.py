@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import methods, simulation
-from cflkit.reproduce import mixing
+from cflkit.simulation import mixing
 
 GROUPS = np.array([0, 0, 0, 1, 1, 1])
 

@@ -109,9 +109,8 @@ class Federation:
         self.seed = self.shared_seed = seed = checked_seed(seed)
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
-        precision = self.training.precision
-        self.engine = machine.engine_to_use(engine, self.device, precision)
-        machine.check_precision(precision, self.device)
+        self.engine = machine.engine_to_use(engine, self.device, self.training.precision)
+        machine.check_precision(self.training.precision, self.device)
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():
             low, high = (float(end) for end in images.images.aminmax())

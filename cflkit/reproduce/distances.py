@@ -11,7 +11,7 @@ from torch import Tensor
 from cflkit.divergence import pairwise
 from cflkit.federation import Request
 from cflkit.methods.emd_cfl_variants import EMDCFLVariant
-from cflkit.reproduce.mixing import trainings
+from cflkit.simulation.mixing import trainings
 
 
 class MeasuredEMDCFL(EMDCFLVariant):

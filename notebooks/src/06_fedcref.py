@@ -43,7 +43,7 @@ from cflkit.methods import fedcref
 from cflkit.methods.fedcref_clusters import local_clusters, reconstruction_errors, true_classes
 from cflkit.methods.fedcref_measures import wrong_share
 from cflkit.reproduce import claims, papers
-from cflkit.reproduce.sample_clustering import first_clusters
+from cflkit.methods.sample_clustering import first_clusters
 
 plots.style()
 

@@ -40,7 +40,8 @@ from cflkit.methods import fedcref
 from cflkit.methods.fedcref_clusters import LocalClusters, reconstruction_errors, true_classes
 from cflkit.methods.fedcref_measures import centralised, wrong_share
 from cflkit.methods.fedcref_variants import NORMALISATIONS
-from cflkit.reproduce import claims, papers, records, sample_clustering
+from cflkit.methods import sample_clustering
+from cflkit.reproduce import claims, papers, records
 
 plots.style()
 

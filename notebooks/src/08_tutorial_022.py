@@ -39,7 +39,8 @@ from scipy import integrate, stats
 
 from cflkit import check, methods, metrics, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.reproduce import claims, features, ledger, papers
+from cflkit.partition import features
+from cflkit.reproduce import claims, ledger, papers
 
 plots.style()
 

@@ -34,7 +34,8 @@ from scipy.spatial.distance import pdist, squareform
 from cflkit import methods, metrics, plots
 from cflkit.federation import Jobs
 from cflkit.methods.base import average_updates
-from cflkit.reproduce import claims, features, ledger, papers, records
+from cflkit.partition import features
+from cflkit.reproduce import claims, ledger, papers, records
 
 plots.style()
 

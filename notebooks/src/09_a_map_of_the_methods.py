@@ -42,7 +42,8 @@ from matplotlib.colors import PowerNorm
 from cflkit import check, datasets, methods, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import claims, mixing, papers
+from cflkit.simulation import mixing
+from cflkit.reproduce import claims, papers
 from cflkit.reproduce.papers.emd_cfl import working_range
 
 plots.style()

@@ -31,7 +31,8 @@ from cflkit import datasets, methods, plots, simulation
 from cflkit.divergence import class_directions, pairwise, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import claims, mixing, papers
+from cflkit.simulation import mixing
+from cflkit.reproduce import claims, papers
 from cflkit.reproduce.papers.emd_cfl import working_range
 from cflkit.simulation.evaluation import client_scores
 

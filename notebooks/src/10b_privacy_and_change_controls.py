@@ -40,7 +40,8 @@ from cflkit.divergence import cosine_divergence
 from cflkit.federation import Ask, Federation, Jobs, LocalTraining, Privacy
 from cflkit.federation.privacy import epsilon
 from cflkit.partition import shifts
-from cflkit.reproduce import changes, claims, papers
+from cflkit.partition import changes
+from cflkit.reproduce import claims, papers
 from cflkit.simulation.evaluation import client_scores
 
 plots.style()

@@ -38,7 +38,8 @@ from matplotlib.colors import to_rgb
 from cflkit import check, datasets, methods, metrics, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import changes, claims, papers
+from cflkit.partition import changes
+from cflkit.reproduce import claims, papers
 from cflkit.simulation.evaluation import client_scores
 
 plots.style()

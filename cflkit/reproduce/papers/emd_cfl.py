@@ -25,7 +25,7 @@ from cflkit._bounds import (
     Repeats,
     Sample,
 )
-from cflkit.reproduce import changes
+from cflkit.partition import changes
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection, is_quick

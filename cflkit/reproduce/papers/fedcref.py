@@ -29,7 +29,7 @@ from cflkit.reproduce.parameters import Images, Seed
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
     from cflkit.methods.fedcref import FedCRef
-    from cflkit.reproduce.sample_clustering import DEC
+    from cflkit.methods.sample_clustering import DEC
 
 
 class Parameters(Images):
@@ -83,7 +83,7 @@ class Parameters(Images):
 
     def dec(self) -> DEC:
         """Build deep embedded clustering with the parameters' options."""
-        from cflkit.reproduce.sample_clustering import DEC
+        from cflkit.methods.sample_clustering import DEC
 
         return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
 
@@ -149,7 +149,7 @@ def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> bas
 
 def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the `variants` that begin with the initial clusters of the parameters."""
-    from cflkit.reproduce.sample_clustering import first_clusters
+    from cflkit.methods.sample_clustering import first_clusters
 
     options: dict[str, Any] = {"dirtiness": run.dirtiness, "dec": run.dec(), "seed": run.seed}
     truth = [images.labels[indices].numpy() for indices in split.train]

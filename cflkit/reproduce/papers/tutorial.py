@@ -60,7 +60,7 @@ class Parameters(Training, Selection):
 
 def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Make the clients' samples and the partition."""
-    from cflkit.reproduce import features
+    from cflkit.partition import features
 
     return features.class_bumps(clients=run.clients, height=run.height, seed=run.seed)
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from cflkit import methods, simulation
 from cflkit.federation import Federation
 from cflkit.methods.baselines.sattler import bipartition, update_norms
-from cflkit.reproduce import mixing as mixing_matrices
+from cflkit.simulation import mixing as mixing_matrices
 
 HERE = Path(__file__).parent
 LESSONS = HERE.parents[1]

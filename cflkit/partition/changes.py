@@ -31,7 +31,7 @@ def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
 
 
 def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: int) -> Tensor:
-    """Return who is there in which round (``[rounds, m]``, bool) for `Federation(presence=...)`.
+    """Return who is there in which round (``[rounds, m]``, bool) for `Federation.with_presence`.
 
     In ``join`` and ``late group``, the `affected` clients come after ``change`` rounds. In
     ``random``, each client is there with probability 1/2 in each round, and so is at least one

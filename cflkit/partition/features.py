@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cflkit.datasets import ImageSet
-from cflkit.partition import Partition, PartitionError
+from cflkit.partition.manifest import Partition, PartitionError
 
 FEATURES, CLASSES, CLUSTERS = 32, 10, 3
 SMALLEST, LARGEST = 50, 149  # samples of a client
