@@ -132,12 +132,8 @@ class Demo:
         home.mkdir(exist_ok=True)
         connection = {"address": f"{HOST}:{superlink}", "root-certificates": str(authority)}
         (home / "config.toml").write_text(f"[superlink.federation]\n{as_text(connection)}")
-        tls = (
-            "--ssl-certfile",
-            self.keys / "server.crt",
-            "--ssl-keyfile",
-            self.keys / "server.key",
-        )
+        certificate, key = self.keys / "server.crt", self.keys / "server.key"
+        tls = "--ssl-certfile", certificate, "--ssl-keyfile", key
         alone = "--enable-supernode-auth", "--disable-runtime-dependency-installation"
         link = "flower-superlink", "--port", superlink, "--ssl-ca-certfile", authority
         self.launch("superlink", *link, *tls, *alone)
