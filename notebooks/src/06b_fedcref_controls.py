@@ -266,8 +266,11 @@ for q, (owner, members) in enumerate(zip(clusters.owner, clusters.samples, stric
         harder.append(own_errors[q, odd].mean() > own_errors[q, ~odd].mean())
         siblings = np.flatnonzero(clusters.owner == owner)
         elsewhere += (siblings[own_errors[siblings].argmin(axis=0)] != q)[odd].tolist()
-print(f"odd images have the larger mean error in {np.mean(harder):.0%} of the local clusters")
-print(f"{np.mean(elsewhere):.0%} of the odd images suit another network of their client better")
+if harder:
+    print(f"odd images have the larger mean error in {np.mean(harder):.0%} of the local clusters")
+    print(f"{np.mean(elsewhere):.0%} of the odd images suit another network of their client better")
+else:
+    print("no local cluster has an odd image")
 
 # %% [markdown]
 # This is what can correct a local cluster. A misplaced image is one of few there. Most images of its kind lie in another
@@ -301,7 +304,7 @@ def bound(q, r):
     """The α-th percentile of the scaled differences of two networks' errors on q's images."""
     errors = everywhere[clusters.owner[q]][:, clusters.samples[q]]
     d = np.abs(errors[q] - errors[r])
-    d = (d - d.min()) / (d.max() - d.min())
+    d = (d - d.min()) / (np.ptp(d) or 1)
     return np.percentile(d, run.alpha, method="inverted_cdf")
 
 
@@ -330,8 +333,11 @@ print("the same associations as the package's:", np.array_equal(ours, package))
 # %%
 agree = method.associated(everywhere)
 alike = (names[:, None] == names[None]) & foreign
-asked, same = np.argwhere(agree & alike if (agree & alike).any() else alike)[0]
-other = np.flatnonzero(foreign[asked] & ~alike[asked])[0]
+# Two that are associated, if there are any; without two of one class, any two
+first_choices = (agree & alike, alike, foreign)
+asked, same = np.argwhere(next(pairs for pairs in first_choices if pairs.any()))[0]
+others = np.flatnonzero(foreign[asked] & ~alike[asked])
+other = others[0] if len(others) else same
 example = {"of the same class": same, "of another class": other}
 errors_asked = everywhere[clusters.owner[asked]][:, clusters.samples[asked]]
 kinds_of_d = {kind: with_options(normalisation=kind) for kind in NORMALISATIONS}
@@ -667,20 +673,23 @@ for when, named in graphs.items():
 
 # %% tags=["hide-input"]
 last_graph = graphs["last iteration"]
-figure, axes = plt.subplots(1, max(len(last_graph), 1), figsize=(8, 1.25), squeeze=False)
-for number, (members, ax) in enumerate(zip(end.communities, axes[0], strict=False)):
-    owner, own = end.owner[members[0]], torch.from_numpy(end.samples[members[0]])
-    job = Jobs(end.models, torch.tensor([number]), torch.tensor([owner]))
-    mean_image = (255 * federation.predict(job, "train")[0][own].mean(dim=0)).byte().cpu()
-    plots.image_grid(mean_image.view(1, *images.shape), columns=1, axes=ax)
-    ax.set_title(f"class {last_graph[number]}\n{len(members)} clusters", fontsize=9)
-plots.show(
-    figure,
-    7,
-    "What each community's model returns, as the mean over one of its local clusters.",
-    "A row of blurred mean digits, one per community. Above each stand the class of the community and the number of its "
-    "local clusters.",
-)
+if last_graph:
+    figure, axes = plt.subplots(1, len(last_graph), figsize=(8, 1.25), squeeze=False)
+    for number, (members, ax) in enumerate(zip(end.communities, axes[0], strict=True)):
+        owner, own = end.owner[members[0]], torch.from_numpy(end.samples[members[0]])
+        job = Jobs(end.models, torch.tensor([number]), torch.tensor([owner]))
+        mean_image = (255 * federation.predict(job, "train")[0][own].mean(dim=0)).byte().cpu()
+        plots.image_grid(mean_image.view(1, *images.shape), columns=1, axes=ax)
+        ax.set_title(f"class {last_graph[number]}\n{len(members)} clusters", fontsize=9)
+    plots.show(
+        figure,
+        7,
+        "What each community's model returns, as the mean over one of its local clusters.",
+        "A row of blurred mean digits, one per community. Above each stand the class of the community and the number of its "
+        "local clusters.",
+    )
+else:
+    print("The last iteration has no community, so there is no model to show.")
 
 # %% [markdown]
 # ## What the federation adds
@@ -884,7 +893,7 @@ for when, (as_they_are, scaled) in moments.items():
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.7))
 labels_9 = ("α-th percentile of $d_k$", "α-th percentile of $\\tilde d_k$")
 for kind, (ax, label) in enumerate(zip(axes, labels_9, strict=True)):
-    edges = np.linspace(0, max(both[kind].max() for both in moments.values()), 24)
+    edges = np.linspace(0, max(both[kind].max(initial=1e-9) for both in moments.values()), 24)
     for number, (when, both) in enumerate(moments.items()):
         look = {"histtype": "step", "linewidth": 1.5, "color": plots.COLOURS[number]}
         look["linestyle"] = ("-", ":")[number]
@@ -927,7 +936,9 @@ if run.clustering != "dec":
     central = sample_clustering.DEC((100, 100, 200, 10), 200, 400, updates=10)
     pooled = np.random.default_rng(run.seed).permutation(pooled)[:2000]
 pixels = images.images[pooled].flatten(1).float().numpy() / 255
-plane = TSNE(random_state=run.seed).fit_transform(pixels)
+# t-SNE's neighbourhood of 30 images must be smaller than all of them
+perplexity = min(30, (len(pixels) - 1) / 3)
+plane = TSNE(perplexity=perplexity, random_state=run.seed).fit_transform(pixels)
 numbers = range(max(2, images.classes - 3), images.classes + 4)
 tried = central.fit_each(pixels, numbers, run.seed)
 best_k, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
@@ -976,8 +987,12 @@ d_first, d_last = (np.median(both, axis=1) for both in moments.values())
 claims.check(
     "06b_fedcref_controls",
     {
-        "In 9 of 10 local clusters, odd images have the larger mean error": np.mean(harder) >= 0.9,
-        "3 of 4 odd images suit another network of their client better": np.mean(elsewhere) >= 0.75,
+        "In 9 of 10 local clusters, odd images have the larger mean error": (
+            bool(harder) and np.mean(harder) >= 0.9
+        ),
+        "3 of 4 odd images suit another network of their client better": (
+            bool(elsewhere) and np.mean(elsewhere) >= 0.75
+        ),
         "At θ = 0.2, more than half of the local clusters are isolated": few[1]
         > len(clusters.owner) / 2,
         "At our θ, at most a third of the local clusters is isolated": at_ours[1]

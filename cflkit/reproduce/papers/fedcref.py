@@ -8,11 +8,12 @@ differ, the class `methods.fedcref.FedCRef` has both choices as options.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from cflkit._bounds import (
+    MOST,
     Count,
     Match,
     Natural,
@@ -37,7 +38,7 @@ class Parameters(Images):
 
     folder: ClassVar[str] = "fedcref"
 
-    clients: Count
+    clients: Annotated[int, Field(ge=2, le=MOST)]  # one client has nobody to compare with
     samples: Count
     at_least: Natural
     unique: bool
