@@ -258,7 +258,7 @@ def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
 
     assert asked("run") == ["-m cflkit run notebooks/03b_ocfl_controls.ipynb"]
     checks = asked("test")
-    assert len(checks) == 6
+    assert len(checks) == 7
     assert checks[-1].startswith("-m pytest ")
     assert checks[-1].endswith(
         " tests data/cache/staged -m not nightly --ignore-glob=*/[0-9][0-9]b_*.ipynb"
