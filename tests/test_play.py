@@ -194,26 +194,30 @@ def test_what_the_page_says_of_twenty_draws_is_counted():
     context.eval("var self = {}, performance = { now: () => 0 };")
     context.eval(build.script("engine.js", "scenes.js", "worker.js"))
     context.eval(f"const packed = unpacked({build.digits()}), {{ groups }} = SCENES.steps;")
-    fired, right, single = [], 0, 0
+    rows = []
     for seed in range(140, 160):
         setting = f"{{ groups, clients: 20, images: 40, epochs: 0, rule: 'halves', seed: {seed} }}"
         counted = context.eval(
             f"""(() => {{
-              const {{ step }} = federation(packed, {setting}), rounds = [];
-              const fired = () => rounds.some((one) => one.fired);
-              while (!fired() && rounds.length < 40) rounds.push(step());
+              const {{ step, byHand }} = federation(packed, {setting});
+              const rounds = Array.from({{ length: 40 }}, step);
+              const fired = rounds.find((one) => one.fired);
               const truth = `${{rounds[0].seen.map((_, i) => Math.floor(i / 5))}}`;
-              return JSON.stringify([rounds.length, `${{rounds.at(-1).labels}}` === truth,
-                rounds.filter(({{ two }}) => `${{two.single}}` === truth).length]);
+              const {{ accuracies }} = [...(function* () {{ yield yield* byHand(1); }})()].at(-1);
+              const gain = Math.round(100 * rounds[39].groups) - Math.round(100 * accuracies[39]);
+              const single = rounds.filter(({{ two }}) => `${{two.single}}` === truth).length;
+              return JSON.stringify([fired.round, `${{fired.labels}}` === truth, single, gain]);
             }})()"""
         )
-        when, found, alone = json.loads(counted)
-        fired.append(when)
-        right, single = right + found, single + alone
-    told = (
-        f"it split in rounds {min(fired)} to {max(fired)}, and it found the true groups in {right}."
+        rows.append(json.loads(counted))
+    fired, right, single, gain = (np.array(column) for column in zip(*rows, strict=True))
+    told = build.page()
+    assert (
+        f"in rounds {min(fired)} to {max(fired)}, and it found the true groups in {sum(right)}"
+        in told
     )
-    assert told in build.page() and single == 0
+    assert f"its models read {min(gain)} to {max(gain)} points more" in told
+    assert sum(single) == 0
 
 
 def test_the_page_is_built_small_and_loads_nothing():
