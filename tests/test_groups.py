@@ -215,7 +215,7 @@ def test_halves_of_samples_are_disjoint_and_together_all():
         assert abs(len(one) - len(other)) <= 1
 
 
-@pytest.mark.parametrize("name", ["groups", "groups_methods"])
+@pytest.mark.parametrize("name", hit_rate.TABLES)
 def test_each_draw_is_counted_once_and_no_seed_is_left_out(name):
     _, situations, seeds, columns = hit_rate.TABLES[name]
     rows = hit_rate.read(name)
