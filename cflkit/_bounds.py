@@ -65,7 +65,7 @@ def checked_seed(seed: Any) -> int:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a mistyped one is most like; None if it is like none of them."""
-    names = {one.lower(): one for one in known}
+    names = {title.lower(): title for title in known}
     return next((names[near] for near in get_close_matches(name.lower(), names, n=1)), None)
 
 

@@ -129,12 +129,9 @@ class KMeans(Clusterer):
 
     def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
         """Return the labels, and a note if there are fewer different clients than clusters."""
-        from sklearn import cluster
-
         k = min(self.n_clusters, len(np.unique(gamma, axis=0)))
         few = f"k-means found {k} clusters of {self.n_clusters}, since no more clients differ"
-        with threadpool_limits(limits=1):  # each thread adds up its own clients, in another order
-            labels = cluster.KMeans(k, n_init=10, random_state=self.seed).fit_predict(gamma)
+        labels = k_means(gamma, k, random_state=self.seed).labels_
         return labels, few if k < self.n_clusters else None
 
     def as_good(self, labels: Labels, others: Labels, gamma: Distances) -> bool:
@@ -208,8 +205,8 @@ class AffinityPropagation(Clusterer):
         if not converged and not self.wrong_sign:  # what was published is noted, not mended
             from sklearn.exceptions import ConvergenceWarning
 
-            told = f"{note}: the labels are those of the last iteration"
-            warnings.warn(told, ConvergenceWarning, stacklevel=3)
+            message = f"{note}: the labels are those of the last iteration"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         return labels, note
 
     def _propagated(self, similarity: Distances, damping: float) -> tuple[Labels, bool]:
@@ -223,11 +220,11 @@ class AffinityPropagation(Clusterer):
             max_iter=200 if damping == 0.5 else 1000,  # strong damping needs more iterations
             random_state=self.seed,
         )
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             labels = estimator.fit_predict(similarity)
         # It also tells of equal distances, which is harmless
-        return labels, not any(issubclass(w.category, ConvergenceWarning) for w in told)
+        return labels, not any(issubclass(w.category, ConvergenceWarning) for w in warned)
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -271,6 +268,18 @@ class Agglomerative(Clusterer):
         # Cut after so many merges: heights may be equal, and negative with the wrong sign
         tree[:, 2] = np.arange(len(tree))
         return fcluster(tree, merges - 1, "distance")
+
+
+def k_means(points: ArrayLike, k: int, n_init: int = 10, **options: Any) -> Any:
+    """Fit scikit-learn's k-means to points ``[n, d]`` in one thread; return the estimator.
+
+    Several threads would each add up a part of the points, so that their number, which is that of
+    the cores, would decide the last bits and sometimes the clusters.
+    """
+    from sklearn import cluster
+
+    with threadpool_limits(limits=1):
+        return cluster.KMeans(k, n_init=n_init, **options).fit(points)
 
 
 def dendrogram(distance: Distances, linkage: str) -> NDArray[np.float64]:

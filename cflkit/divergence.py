@@ -200,17 +200,17 @@ def principal_angles(
         equal numbers, as many as both clients have (equation 3 has their sum).
     """
     angles = np.zeros((len(bases), len(bases)))
-    for i, one in enumerate(bases):
-        for j, other in enumerate(bases[:i]):
+    for i, first in enumerate(bases):
+        for j, second in enumerate(bases[:i]):
             if measure == "subspaces":
                 from scipy.linalg import subspace_angles
 
-                found = subspace_angles(one, other).min()
+                angle = subspace_angles(first, second).min()
             else:
-                cosines = np.asarray(one).T @ np.asarray(other)
+                cosines = np.asarray(first).T @ np.asarray(second)
                 between = np.arccos(np.clip(cosines if signed else np.abs(cosines), -1, 1))
-                found = between.diagonal().mean() if measure == "trace" else between.min()
-            angles[i, j] = angles[j, i] = np.degrees(found)
+                angle = between.diagonal().mean() if measure == "trace" else between.min()
+            angles[i, j] = angles[j, i] = np.degrees(angle)
     return angles
 
 

@@ -78,8 +78,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def check_size(path: Path, size: int) -> None:
     """Raise a `DatasetError` if data have too many bytes to be read into memory."""
     if size > (most := room()):
-        found = f"{size / 2**30:.3g} GiB in memory, but {most / 2**30:.3g} GiB is the most here"
-        raise DatasetError(f"{path} would have {found}; give fewer or smaller samples")
+        needed = f"{size / 2**30:.3g} GiB in memory, but {most / 2**30:.3g} GiB is the most here"
+        raise DatasetError(f"{path} would have {needed}; give fewer or smaller samples")
 
 
 def md5_of(path: Path) -> str:
@@ -133,8 +133,8 @@ class DataFiles:
 
     def verified(self, relative: str, path: Path, md5: str) -> Path:
         """Check the MD5 of ``path``, note that the file was read, and return the path."""
-        if (found := md5_of(path)) != md5:
-            sums = f"its MD5 is {found}, but the published one is {md5}"
+        if (computed := md5_of(path)) != md5:
+            sums = f"its MD5 is {computed}, but the published one is {md5}"
             advice = f"delete the file and load {self.name} again"
             raise DatasetError(f"{self.name}: {path} is damaged: {sums}; {advice}")
         self.md5[relative] = md5
@@ -142,12 +142,12 @@ class DataFiles:
 
     def fetch(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
         """Return the path of a checked file; download it if none of the `roots` has it."""
-        found = self.locate(relative)
-        if found is None:
+        path = self.locate(relative)
+        if path is None:
             with self.writing() as draft:
                 # While this process waited, another one may have downloaded the file
-                found = self.locate(relative) or self.downloaded(relative, md5, urls, draft)
-        return self.verified(relative, found, md5)
+                path = self.locate(relative) or self.downloaded(relative, md5, urls, draft)
+        return self.verified(relative, path, md5)
 
     def downloaded(self, relative: str, md5: str, urls: Sequence[str], draft: Path) -> Path:
         """Download a file into the cache from the first address that works."""

@@ -38,7 +38,7 @@ LITTER = {"thumbs.db", "desktop.ini", ".ds_store"}
 
 
 @dataclass
-class Told:
+class Notes:
     """What was left out of one's own data and what was changed, each with its number."""
 
     left: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ def endings() -> frozenset[str]:
     return frozenset(ending for ending, form in known.items() if form in readable())
 
 
-def from_folder(folder: Path, told: Told) -> ImageSet:
+def from_folder(folder: Path, notes: Notes) -> ImageSet:
     """Load images of one folder per class, of one such folder per client, or of train and test."""
     entries = folders_in(folder)
     if not entries:
@@ -82,16 +82,16 @@ def from_folder(folder: Path, told: Told) -> ImageSet:
         raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {TAKEN}")
     parts = [folder / entry for entry in entries] if nested else [folder]
     for place in {folder, *parts}:
-        told.left.update(left_beside(place))
+        notes.left.update(left_beside(place))
     names = [checked_names(folders_in(part), f"folders of {part}") for part in parts]
     if divided and names[0] != names[1]:
         fault = f"test has the classes {', '.join(names[0])}, and train {', '.join(names[1])}"
         raise DatasetError(f"{folder}: {fault}; they must be the same")
     classes = in_order(chain(*names))
-    pictures = [pictures_of_classes(part, classes, told) for part in parts]
+    pictures = [pictures_of_classes(part, classes, notes) for part in parts]
     paths = [path for part in pictures for path, _ in part]
     check_sizes(folder, paths)
-    images = [torch.stack([read(path, told) for path, _ in part]) for part in pictures]
+    images = [torch.stack([read(path, notes) for path, _ in part]) for part in pictures]
     labels = [torch.tensor([label for _, label in part]) for part in pictures]
     tests = images[0][:0], labels[0][:0]
     if divided:
@@ -122,35 +122,37 @@ def left_beside(folder: Path) -> list[str]:
     return hidden + ["file beside the folders"] * len(files)
 
 
-def pictures_of_classes(folder: Path, classes: Sequence[str], told: Told) -> list[tuple[Path, int]]:
+def pictures_of_classes(
+    folder: Path, classes: Sequence[str], notes: Notes
+) -> list[tuple[Path, int]]:
     """Return the paths and labels of the pictures in the folders of classes in a folder."""
     held: list[tuple[Path, int]] = []
     for name in folders_in(folder):
         if folders_in(folder / name):
             raise DatasetError(f"{folder / name} has folders; {TAKEN}")
         label = classes.index(one_form(name))
-        held += [(path, label) for path in pictures_in(folder / name, told)]
+        held += [(path, label) for path in pictures_in(folder / name, notes)]
     return held
 
 
-def pictures_in(folder: Path, told: Told) -> list[Path]:
+def pictures_in(folder: Path, notes: Notes) -> list[Path]:
     """Return the paths of a class's pictures by name; what is left out is told."""
-    found = []
+    pictures = []
     for path in sorted(folder.iterdir()):
         if path.name.lower() in LITTER:
             continue
         if path.name[0] == ".":
-            told.left["hidden"] += 1
+            notes.left["hidden"] += 1
         elif path.suffix.lower() not in endings():
-            told.left[path.suffix or "file without an ending"] += 1
+            notes.left[path.suffix or "file without an ending"] += 1
         elif not path.is_file():  # opening a FIFO would wait for ever
             raise DatasetError(f"{path} is no file; is it a link to one that is gone?")
         else:
-            found.append(path)
-    if not found:
+            pictures.append(path)
+    if not pictures:
         known = ", ".join(sorted(endings()))
         raise DatasetError(f"{folder} has no picture; endings are {known}")
-    return found
+    return pictures
 
 
 def check_sizes(folder: Path, paths: Sequence[Path]) -> None:
@@ -161,8 +163,8 @@ def check_sizes(folder: Path, paths: Sequence[Path]) -> None:
             width, height = picture.size
             sizes.append((height, width) if orientation(picture) >= 5 else (width, height))
         if sizes[-1] != sizes[0]:
-            found = " and not ".join(f"{w}×{h}" for w, h in (sizes[-1], sizes[0]))
-            raise DatasetError(f"{path} has {found} pixels; scale all images to one size first")
+            seen = " and not ".join(f"{w}×{h}" for w, h in (sizes[-1], sizes[0]))
+            raise DatasetError(f"{path} has {seen} pixels; scale all images to one size first")
     # Each is read before all are joined, which takes their bytes twice
     check_size(folder, sum(2 * 3 * width * height for width, height in sizes))
 
@@ -173,21 +175,21 @@ def orientation(picture: PIL.Image.Image) -> int:
     return turned if turned in range(1, 9) else 1
 
 
-def read(path: Path, told: Told) -> Tensor:
+def read(path: Path, notes: Notes) -> Tensor:
     """Read a picture as ``[3, height, width]``, uint8, as it is to be seen."""
     with opened(path, readable()) as picture:
         if (pages := getattr(picture, "n_frames", 1)) > 1:
-            told.left["further page of a file"] += pages - 1
+            notes.left["further page of a file"] += pages - 1
         if any(";16" in str(tile) for tile in getattr(picture, "tile", ())):
-            told.changed["from 16 to 8 bits per value"] += 1
+            notes.changed["from 16 to 8 bits per value"] += 1
         if orientation(picture) > 1:
-            told.changed["turned as EXIF says"] += 1
+            notes.changed["turned as EXIF says"] += 1
         upright = exif_transpose(picture)
         if not upright.has_transparency_data or upright.mode[0] in "IF":
             return as_rgb(upright, path)
         layered = upright.convert("RGBA")
         if layered.getchannel("A").getextrema() != (255, 255):
-            told.changed["transparent and put on white"] += 1
+            notes.changed["transparent and put on white"] += 1
             white = PIL.Image.new("RGBA", layered.size, "white")
             layered = PIL.Image.alpha_composite(white, layered)
             if not np.ptp(np.asarray(layered), axis=(0, 1)).any():

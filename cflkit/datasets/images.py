@@ -103,18 +103,18 @@ class ImageSet:
             if labels.shape[:1] != images.shape[:1]:
                 return f"{len(images)} {what} and {labels.numel()} labels; each needs one label"
             if labels.dtype != torch.int64 or labels.ndim != 1:
-                found = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
+                seen = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
                 advice = "each needs one label of int64, as labels.long()"
-                return f"{len(images)} {what} and {found}; {advice}"
+                return f"{len(images)} {what} and {seen}; {advice}"
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-                found = f"from {int(labels.min())} to {int(labels.max())}"
-                return f"{what} have labels {found}; they must be from 0 to {self.classes - 1}"
+                seen = f"from {int(labels.min())} to {int(labels.max())}"
+                return f"{what} have labels {seen}; they must be from 0 to {self.classes - 1}"
         if self.images.dtype != self.test_images.dtype:
             types = f"{self.images.dtype} and {self.test_images.dtype}"
             return f"images and test images are {types}; both must have the same type"
-        for what, given in (("domains", self.domains), ("clients (owners)", self.owners)):
-            if given is not None and len(given) != len(self.images):
-                return f"{len(given)} {what} for {len(self.images)} images"
+        for what, held in (("domains", self.domains), ("clients (owners)", self.owners)):
+            if held is not None and len(held) != len(self.images):
+                return f"{len(held)} {what} for {len(self.images)} images"
         if self.class_names is not None and len(self.class_names) != self.classes:
             return f"{len(self.class_names)} names of classes for {self.classes} classes"
         return None
@@ -158,8 +158,8 @@ def as_images(images: Array, what: str) -> Tensor:
 def as_features(features: Array, what: str) -> Tensor:
     """Convert finite features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
     if features.ndim != 2 or features.dtype.kind not in "fiu":
-        found = f"the shape {features.shape} and the type {features.dtype}"
-        raise DatasetError(f"{what} have {found}; give numbers of the shape [N, d]")
+        seen = f"the shape {features.shape} and the type {features.dtype}"
+        raise DatasetError(f"{what} have {seen}; give numbers of the shape [N, d]")
     with np.errstate(over="ignore"):
         values = features.astype(np.float32)
     rows = np.flatnonzero(~np.isfinite(values).all(axis=1))

@@ -233,8 +233,8 @@ def medmnist(files: DataFiles, path: str) -> Sequence[Array]:
 def kuzushiji49(files: DataFiles) -> Sequence[Array]:
     """Read Kuzushiji-49: 49 classes of cursive Japanese characters with unequal frequencies."""
     paths = [path for path in MD5 if path.startswith("Kuzushiji49/")]
-    found = [files.fetch(path, MD5[path], [KUZUSHIJI49 + Path(path).name]) for path in paths]
-    return [read_arrays(path)["arr_0"] for path in found]
+    checked = [files.fetch(path, MD5[path], [KUZUSHIJI49 + Path(path).name]) for path in paths]
+    return [read_arrays(path)["arr_0"] for path in checked]
 
 
 def pacs(files: DataFiles, side: int) -> Sequence[Array]:
@@ -250,7 +250,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     folder = files.locate("PACS")
     if folder is None:
         raise files.missing("PACS", remedy + "https://domaingeneralization.github.io")
-    found: list[tuple[str, int]] = []
+    pictures: list[tuple[str, int]] = []
     for domain, count in PACS.items():
         try:
             members = ImageFolder(folder / domain)
@@ -261,8 +261,8 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
                 f"holds {len(members)} images of {len(members.classes)} classes, not {count} of 7"
             )
             raise DatasetError(f"{files.name}: {folder / domain} {held}; unpack the whole of PACS")
-        found += members.samples
-    paths, labels = zip(*found, strict=True)
+        pictures += members.samples
+    paths, labels = zip(*pictures, strict=True)
     images = []
     for path in paths:
         image = read_picture(Path(path))

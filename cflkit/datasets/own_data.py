@@ -24,7 +24,7 @@ from torch import Tensor
 from cflkit._bounds import nearest
 from cflkit._files import expanded
 from cflkit.datasets.files import DatasetError, md5_of, read_arrays
-from cflkit.datasets.folders import Told, from_folder
+from cflkit.datasets.folders import Notes, from_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
 from cflkit.datasets.labels import (
     NAMED,
@@ -83,10 +83,10 @@ def load(name: str) -> ImageSet:
     DatasetError
         Arrays or images are missing, damaged, or have a type, a shape or values that do not fit.
     """
-    path, told = whole_path(name), Told()
+    path, notes = whole_path(name), Notes()
     try:
         path.name.encode()
-        whole = from_folder(path, told) if path.is_dir() else from_arrays(path, told)
+        whole = from_folder(path, notes) if path.is_dir() else from_arrays(path, notes)
         images = whole if len(whole.test_labels) else with_test_set(whole)
     except UnicodeEncodeError as error:
         raise DatasetError(f"{path!a} is, or has, a name that is not UTF-8; rename it") from error
@@ -94,27 +94,27 @@ def load(name: str) -> ImageSet:
         raise DatasetError(f"{path} cannot be read ({error})") from error
     most = float(images.images.max()) / (1 if images.images.is_floating_point() else 255)
     if 0 < most < FAINT and images.shape[1:] != (1, 1):  # features may have any values
-        told.changed[f"the brightest pixel has {most:.2g} of white; are images scaled right?"] = 0
-    if told.left or told.changed:
-        warnings.warn(told.line(images), stacklevel=3)
+        notes.changed[f"the brightest pixel has {most:.2g} of white; are images scaled right?"] = 0
+    if notes.left or notes.changed:
+        warnings.warn(notes.line(images), stacklevel=3)
     return images
 
 
-def from_arrays(path: Path, told: Told) -> ImageSet:
+def from_arrays(path: Path, notes: Notes) -> ImageSet:
     """Load an ``.npz`` file, which may have no test set."""
     arrays = read_arrays(path)
     kinds = [kind for kind in ("images", "features") if kind in arrays]
     if len(kinds) == 2:
         raise DatasetError(f"{path} has both 'images' and 'features'; give only one of them")
     if not kinds or "labels" not in arrays:
-        found = ", ".join(arrays) or "no arrays"
-        raise DatasetError(f"{path} has {found}; it needs 'labels' and 'images' or 'features'")
+        seen = ", ".join(arrays) or "no arrays"
+        raise DatasetError(f"{path} has {seen}; it needs 'labels' and 'images' or 'features'")
     [kind] = kinds
     tests = [key for key in (f"test_{kind}", "test_labels") if key in arrays]
     if len(tests) == 1:
         raise DatasetError(f"{path} has {tests[0]}, but a test set needs {kind} and labels")
     known = {kind, "labels", "domains", "clients", *tests}
-    told.left.update(f"array {key!r}" for key in arrays if key not in known)
+    notes.left.update(f"array {key!r}" for key in arrays if key not in known)
     convert = as_images if kind == "images" else as_features
 
     def numbers(key: str) -> Tensor | None:
@@ -153,10 +153,10 @@ def labels_in(
     )
     if named == keys:
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
-        found = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
+        numbers = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
     else:
-        found = [as_labels(arrays[key], f"{path}: {key}", form, key == "labels") for key in keys]
-    labels, *tests = map(torch.from_numpy, found)
+        numbers = [as_labels(arrays[key], f"{path}: {key}", form, key == "labels") for key in keys]
+    labels, *tests = map(torch.from_numpy, numbers)
     return labels, tests[0] if tests else labels[:0], names
 
 

@@ -212,13 +212,13 @@ def curves(
             changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)
             present, absent = images[image], without[image]
             ways = (insertion, present, absent), (deletion, absent, present)
-            for found, inside, outside in ways:
+            for scores, inside, outside in ways:
                 # A quarter less time on a CPU than without channels last
                 mixed = torch.where(changed, inside, outside)
                 mixed = mixed.contiguous(memory_format=torch.channels_last)
                 outputs = network(mixed).softmax(dim=1)
                 chosen = outputs.gather(1, classes[image][:, None])[:, 0]
-                found[image.cpu(), place.cpu()] = chosen.cpu()
+                scores[image.cpu(), place.cpu()] = chosen.cpu()
     return Curves(insertion, deletion)
 
 

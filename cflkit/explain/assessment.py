@@ -119,10 +119,10 @@ def of_explanations(rows: pd.DataFrame) -> dict[str, float]:
     """Summarise the scores of GradCAM's maps by means over a method's clusters."""
     explained = rows[rows["map"] == "GradCAM"]
     result: dict[str, float] = {"n_clusters": int(explained["cluster"].nunique())}
-    for source, own in explained.groupby("source", sort=False):
+    for source, samples in explained.groupby("source", sort=False):
         for name in ("insertion", "deletion", "accuracy", "confidence"):
-            if name in own:  # not if no source has samples
-                result[f"{name}_{source}"] = float(own[name].mean())
+            if name in samples:  # not if no source has samples
+                result[f"{name}_{source}"] = float(samples[name].mean())
     return result
 
 

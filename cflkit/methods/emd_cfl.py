@@ -146,15 +146,15 @@ class EMDCFL(Method):
 
     def scored(self, owner: int, others: Tensor) -> Generator[Request, Any, Tensor]:
         """Return the scores of a client with others, where its model embeds both sides."""
-        model, one = self.embedders[owner][None], torch.tensor([0])
+        model, row = self.embedders[owner][None], torch.tensor([0])
         asked, answered = self.asks()
-        jobs = Jobs(model, one, torch.tensor([owner]), about=[tuple(others.tolist())])
-        [(reference, own)] = yield asked.only(jobs)
+        jobs = Jobs(model, row, torch.tensor([owner]), about=[tuple(others.tolist())])
+        [(reference, sent)] = yield asked.only(jobs)
         jobs = Jobs(model, torch.zeros_like(others), others, about=[owner] * len(others))
         theirs = yield answered.only(jobs)
 
         def score(pair: int) -> float:
-            return server_sees(own[pair], theirs[pair], reference, self.sinkhorn)
+            return server_sees(sent[pair], theirs[pair], reference, self.sinkhorn)
 
         return torch.tensor(on_cores(score, range(len(others))), dtype=torch.float64)
 
@@ -212,6 +212,6 @@ def neighbourhoods_of(near: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArr
     """
     lonely = ~near.any(axis=1, keepdims=True)
     near = near | (np.eye(len(near), dtype=bool) & lonely)
-    found, first, labels = np.unique(near, axis=0, return_index=True, return_inverse=True)
+    distinct, first, labels = np.unique(near, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    return np.argsort(order)[labels.reshape(-1)], found[order]
+    return np.argsort(order)[labels.reshape(-1)], distinct[order]

@@ -33,13 +33,13 @@ def owner_sends(
         For each of the others, the embeddings ``[n, k]``, projected by the matrix that only the two
         clients share.
     """
-    own, held_back = (
+    train, validation = (
         client.embed(model, split, max_samples).cpu().double().numpy()
         for split in ("train", "validation")
     )
     pair = client.shared_seed, client.number
-    sent = [own @ shared_projection(*pair, c, own.shape[1], projection).T for c in others]
-    return earth_movers_distance(own, held_back, sinkhorn), sent
+    sent = [train @ shared_projection(*pair, c, train.shape[1], projection).T for c in others]
+    return earth_movers_distance(train, validation, sinkhorn), sent
 
 
 def other_sends(

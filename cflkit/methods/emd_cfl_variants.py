@@ -40,14 +40,14 @@ def owner_draws(
 ) -> tuple[float, list[Embeddings]]:
     """Do what `emd_cfl_clients.owner_sends` does, with other samples for each distance."""
     me = client.number
-    own, held_back = (sampler(client, model, s, max_samples, train_mode, draws) for s in SPLITS)
-    reference = own(me, REFERENCE), held_back(me, REFERENCE)
+    train, validation = (sampler(client, model, s, max_samples, train_mode, draws) for s in SPLITS)
+    reference = train(me, REFERENCE), validation(me, REFERENCE)
     width = reference[0].shape[1]
     if draws == "per distance":
         square = matrix(client.shared_seed, me, REFERENCE, width, 1.0, draws)
         reference = reference[0] @ square.T, reference[1] @ square.T
     sent = [
-        own(me, c) @ matrix(client.shared_seed, me, c, width, projection, draws).T for c in others
+        train(me, c) @ matrix(client.shared_seed, me, c, width, projection, draws).T for c in others
     ]
     return earth_movers_distance(*reference, sinkhorn), sent
 

@@ -160,20 +160,20 @@ class FedCRef(Method):
 
         It is at most θ if and only if Pr{difference ≤ θ} ≥ α (equation 2).
         """
-        found = np.empty((len(self.owner), len(self.owner)))
-        for own, (owner, samples) in enumerate(zip(self.owner, self.samples, strict=True)):
-            gaps = self.differences(errors[owner][:, samples], own)
+        bounds = np.empty((len(self.owner), len(self.owner)))
+        for cluster, (owner, samples) in enumerate(zip(self.owner, self.samples, strict=True)):
+            gaps = self.differences(errors[owner][:, samples], cluster)
             # Rounding must not make one sample more of a whole number
             last = max(1, math.ceil(self.alpha / 100 * gaps.shape[1] - 1e-9)) - 1
-            found[own] = np.partition(gaps, last, axis=1)[:, last]
-        return found
+            bounds[cluster] = np.partition(gaps, last, axis=1)[:, last]
+        return bounds
 
-    def differences(self, errors: Matrix, own: int) -> Matrix:
+    def differences(self, errors: Matrix, cluster: int) -> Matrix:
         """Normalise the differences of errors ``[L, n]`` from those of a cluster's own model.
 
         For a model whose errors all differ equally, it is not defined: then 0 if equal, else 1.
         """
-        gaps = np.abs(errors[own] - errors)
+        gaps = np.abs(errors[cluster] - errors)
         low, high = gaps.min(axis=1, keepdims=True), gaps.max(axis=1, keepdims=True)
         spread = np.where(high == low, 1.0, high - low)
         return np.where(high == low, gaps > 0, (gaps - low) / spread)
@@ -187,7 +187,7 @@ class FedCRef(Method):
         owners = torch.from_numpy(self.owner[member])
         parts = [torch.from_numpy(self.samples[cluster]) for cluster in member]
         weights = torch.tensor([float(len(part)) for part in parts])
-        community = torch.tensor([g for g, own in enumerate(self.communities) for _ in own])
+        community = torch.tensor([g for g, members in enumerate(self.communities) for _ in members])
         first = self.iteration * (1 + self.rounds) + 1  # the order after that of the local models
         for order in range(first, first + self.rounds):
             jobs = Jobs(self.models, community, owners, self.federated, subset=parts)

@@ -39,11 +39,13 @@ class LocalClusters(NamedTuple):
 
 def local_clusters(labels: Sequence[Labels]) -> LocalClusters:
     """Build the local clusters from the clients' labels, without empty clusters."""
-    pairs = [(c, np.flatnonzero(own == k)) for c, own in enumerate(labels) for k in np.unique(own)]
+    pairs = [
+        (c, np.flatnonzero(held == k)) for c, held in enumerate(labels) for k in np.unique(held)
+    ]
     return LocalClusters(np.array([c for c, _ in pairs]), [samples for _, samples in pairs])
 
 
-def labels_of(given: Sequence[Sequence[int] | Labels], server: Server) -> list[Labels]:
+def labels_of(clusterings: Sequence[Sequence[int] | Labels], server: Server) -> list[Labels]:
     """Return labels as arrays, if there is one label per training sample of each client.
 
     Raises
@@ -51,16 +53,18 @@ def labels_of(given: Sequence[Sequence[int] | Labels], server: Server) -> list[L
     ValueError
         A client has another number of labels than training samples, or a client has no sample.
     """
-    own = [np.asarray(labels, dtype=np.int64) for labels in given]
+    arrays = [np.asarray(labels, dtype=np.int64) for labels in clusterings]
     sizes = [server.num_samples(client) for client in range(server.clients)]
-    if [len(labels) for labels in own] != sizes:
-        raise ValueError(f"needs labels for {sizes} samples, not {[len(given) for given in own]}")
+    if [len(labels) for labels in arrays] != sizes:
+        raise ValueError(
+            f"needs labels for {sizes} samples, not {[len(labels) for labels in arrays]}"
+        )
     if 0 in sizes:
         raise ValueError(f"client {sizes.index(0)} has no sample")
-    return own
+    return arrays
 
 
-def per_sample(given: Any) -> tuple[tuple[int, ...], ...]:
+def per_sample(clusterings: Any) -> tuple[tuple[int, ...], ...]:
     """Convert the labels of each client's samples to tuples, by `whole_numbers`.
 
     Raises
@@ -68,9 +72,9 @@ def per_sample(given: Any) -> tuple[tuple[int, ...], ...]:
     ValueError
         There are no labels per client, or one is negative or no integer.
     """
-    if not isinstance(given, Iterable):
+    if not isinstance(clusterings, Iterable):
         raise ValueError("needs the labels of each client's samples")
-    return tuple(whole_numbers(own) for own in given)
+    return tuple(whole_numbers(labels) for labels in clusterings)
 
 
 PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
@@ -96,11 +100,11 @@ def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> La
 
     Clusters and classes are matched within each client, as for the client's accuracy.
     """
-    found = []
-    for classes, own in zip(truth, labels, strict=True):
-        names = metrics.matched(classes, own)
-        found += [names.get(int(cluster), -1) for cluster in np.unique(own)]
-    return np.array(found)
+    represented = []
+    for classes, clusters in zip(truth, labels, strict=True):
+        names = metrics.matched(classes, clusters)
+        represented += [names.get(int(cluster), -1) for cluster in np.unique(clusters)]
+    return np.array(represented)
 
 
 def reconstruction_errors(server: Server, models: Tensor) -> Generator[Request, Any, list[Matrix]]:
@@ -111,8 +115,8 @@ def reconstruction_errors(server: Server, models: Tensor) -> Generator[Request, 
     """
     count, m = len(models), server.clients
     answers = yield Losses(all_pairs(models, torch.arange(m)), reported=False)
-    found = [error.cpu().double().numpy() for error in answers]
+    errors = [error.cpu().double().numpy() for error in answers]
     return [
-        np.array(found[i * count : (i + 1) * count]).reshape(count, server.num_samples(i))
+        np.array(errors[i * count : (i + 1) * count]).reshape(count, server.num_samples(i))
         for i in range(m)
     ]

@@ -1,6 +1,6 @@
 """Initial local clusterings of each client's samples, the starting point of FedCRef.
 
-All return labels ``[n]``, numbered from 0. `dirty_uniform` simulates a clustering by the true
+All return labels ``[n]``, local from 0. `dirty_uniform` simulates a clustering by the true
 classes. `kmeans` on pixels and `DEC` are real clusterings. `kfed` joins the clients' local clusters
 without training, for comparison.
 """
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances, silhouette_score
 from torch import Tensor, nn
 
+from cflkit.clustering import k_means
 from cflkit.datasets import ImageSet
 from cflkit.federation.clients import as_inputs
 from cflkit.partition import Partition
@@ -49,16 +49,16 @@ def first_clusters(
     """
     seeds = np.random.SeedSequence(seed).generate_state(partition.clients)
     labels = []
-    for indices, own in zip(partition.train, seeds.tolist(), strict=True):
+    for indices, start in zip(partition.train, seeds.tolist(), strict=True):
         classes = images.labels[indices].numpy()
         if name == "dirty-uniform":
-            labels.append(dirty_uniform(classes, dirtiness, own))
+            labels.append(dirty_uniform(classes, dirtiness, start))
             continue
         samples, k = as_inputs(images.images[indices]).flatten(1), len(np.unique(classes))
         if name == "k-means":
-            labels.append(kmeans(samples, k, own))
+            labels.append(kmeans(samples, k, start))
         else:
-            labels.append((dec or DEC()).fit_predict(samples, k, own))
+            labels.append((dec or DEC()).fit_predict(samples, k, start))
     return labels
 
 
@@ -85,7 +85,7 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
 def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
     """Cluster samples ``[n, d]`` by scikit-learn's k-means, and return the best of 20 starts."""
     values = np.asarray(samples, dtype=np.float32)
-    return KMeans(k, n_init=20, random_state=seed).fit_predict(values).astype(np.int64)
+    return k_means(values, k, 20, random_state=seed).labels_.astype(np.int64)
 
 
 def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list[Labels]:
@@ -96,21 +96,21 @@ def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list
     by Awasthi and Sheffet's method; here, each brings its own ``labels`` ``[n]`` of its
     ``samples`` ``[n, d]``. Returned are the labels ``[n]`` of each client.
     """
-    numbers = [np.unique(own, return_inverse=True)[1] for own in labels]
+    numbers = [np.unique(local, return_inverse=True)[1] for local in labels]
     centres = np.array(
         [
-            np.asarray(x)[own == cluster].mean(axis=0)
-            for x, own in zip(samples, numbers, strict=True)
-            for cluster in range(own.max() + 1)
+            np.asarray(x)[local == cluster].mean(axis=0)
+            for x, local in zip(samples, numbers, strict=True)
+            for cluster in range(local.max() + 1)
         ]
     )
     seeds = list(centres[: min(k, numbers[0].max() + 1)])  # of any client; then the farthest ones
     while len(seeds) < k:
         seeds.append(centres[pairwise_distances(centres, seeds).min(axis=1).argmax()])
     joined = pairwise_distances(centres, seeds).argmin(axis=1)  # a step of Lloyd's algorithm
-    ends = np.cumsum([own.max() + 1 for own in numbers])
+    ends = np.cumsum([local.max() + 1 for local in numbers])
     of_clients = np.split(joined, ends[:-1])
-    return [names[own] for names, own in zip(of_clients, numbers, strict=True)]
+    return [names[local] for names, local in zip(of_clients, numbers, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class DEC:
         *changed*; the FedCRef authors compare the share of labels that did not change.
         """
         with torch.no_grad():
-            start = KMeans(k, n_init=20, random_state=seed).fit(encoder(x).numpy())
+            start = k_means(encoder(x).numpy(), k, 20, random_state=seed)
         centres = nn.Parameter(torch.from_numpy(start.cluster_centers_).float())
         labels = torch.from_numpy(start.labels_).long()
         optimizer = torch.optim.Adam([*encoder.parameters(), centres], self.lr / 10)
@@ -218,5 +218,5 @@ def best_by_silhouette(points: ArrayLike, labels: Mapping[int, Labels]) -> tuple
     ``points`` has the samples' positions ``[n, d]``; for its Global DEC, the FedCRef paper takes
     those in a plane, by t-SNE. Returned are the best number and all silhouettes.
     """
-    scores = {k: float(silhouette_score(points, found)) for k, found in labels.items()}
+    scores = {k: float(silhouette_score(points, clusters)) for k, clusters in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import ArrayLike
 from pydantic.dataclasses import dataclass
 from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
+from cflkit.clustering import k_means
 from cflkit.divergence import coordinates
 from cflkit.federation import Conversation, Request, Server, Train
 from cflkit.methods.base import Method, Weighting, local_updates
@@ -93,8 +93,9 @@ class CFLGP(Method):
 
     def cluster(self) -> np.ndarray[Any, Any]:
         """Cluster the profiles in the space of their first k singular vectors, by k-means."""
-        means = KMeans(k := len(self.models), n_init=10, random_state=0)
-        clusters = means.fit_predict(coordinates(self.profile.flatten(1))[:, :k])
+        k = len(self.models)
+        means = k_means(coordinates(self.profile.flatten(1))[:, :k], k, random_state=0)
+        clusters = means.labels_
         # Numbers decide which model a new cluster gets: they must not depend on the clients' order
         rank = np.linalg.norm(means.cluster_centers_, axis=1).argsort().argsort()
         return relabel(rank[clusters], self.labels)

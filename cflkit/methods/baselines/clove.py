@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from pydantic.dataclasses import dataclass
 from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
+from cflkit.clustering import k_means
 from cflkit.federation import (
     NOBODY,
     Conversation,
@@ -83,7 +83,7 @@ def clusters_with_models(vectors: np.ndarray) -> np.ndarray:
     Each cluster has a model of its own, such that the sum of all clients' losses is the smallest.
     """
     count = min(vectors.shape[1], len(np.unique(vectors, axis=0)))
-    clusters = KMeans(count, n_init=10, random_state=0).fit_predict(vectors)
+    clusters = k_means(vectors, count, random_state=0).labels_
     sums = np.stack([vectors[clusters == cluster].sum(axis=0) for cluster in range(count)])
     _, model_of = linear_sum_assignment(sums)
     return np.asarray(model_of[clusters])

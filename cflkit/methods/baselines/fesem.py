@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import torch
 from pydantic.dataclasses import dataclass
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.clustering import canonical_labels
+from cflkit.clustering import canonical_labels, k_means
 from cflkit.divergence import coordinates
 from cflkit.federation import Conversation, Jobs, Server, Train
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights
@@ -81,8 +80,8 @@ class FeSEM(Method):
             self.models = torch.cat([self.models, self.server.initials(k - 1, 0)])
             return
         points = coordinates(self.latest[:, : self.server.parameters])
-        means = KMeans(k, n_init=10, max_iter=20, random_state=0)
-        self.labels = torch.from_numpy(canonical_labels(means.fit_predict(points)))
+        means = k_means(points, k, max_iter=20, random_state=0)
+        self.labels = torch.from_numpy(canonical_labels(means.labels_))
         self.models = self.models.repeat(k, 1)
 
     def nearest(self) -> Tensor:

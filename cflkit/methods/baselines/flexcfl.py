@@ -14,11 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from pydantic.dataclasses import dataclass
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.clustering import canonical_labels
+from cflkit.clustering import canonical_labels, k_means
 from cflkit.divergence import Matrix, coordinates
 from cflkit.federation import Jobs
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
@@ -70,8 +69,7 @@ class FlexCFL(Method):
         """Cluster updates ``[m, P]`` by their cosine similarities with their main directions."""
         k = min(self.k, len(updates))
         similarities = direction_similarities(updates, k)
-        means = KMeans(k, n_init=10, max_iter=20, random_state=0)
-        return canonical_labels(means.fit_predict(similarities))
+        return canonical_labels(k_means(similarities, k, max_iter=20, random_state=0).labels_)
 
     def mixed(self, models: Tensor) -> Tensor:
         """Add to each group's model ``[K, P + Q]`` the directions of the others."""

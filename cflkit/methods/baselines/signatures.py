@@ -12,10 +12,9 @@ import torch
 from pydantic.dataclasses import dataclass
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
-from sklearn.cluster import KMeans
 
 from cflkit._bounds import STRICT, Count, Natural, PositiveShare
-from cflkit.clustering import canonical_labels
+from cflkit.clustering import canonical_labels, k_means
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import NOBODY, Ask, Conversation, Jobs, Request
 from cflkit.methods.base import Method
@@ -85,7 +84,7 @@ class Signatures(Method):
         """Cluster signatures ``[m, d]``; return labels ``[m]`` in order of appearance."""
         if self.clustering == "k-means" or len(signatures) == 1:
             k = min(self.k, len(signatures))
-            return canonical_labels(KMeans(k, n_init=10, random_state=0).fit_predict(signatures))
+            return canonical_labels(k_means(signatures, k, random_state=0).labels_)
         distances = pdist(signatures)
         if self.signature == "gradient":
             distances = squareform(cosine_divergence(signatures), checks=False)
