@@ -23,6 +23,7 @@ from typing import Any
 
 import filelock
 import pandas as pd
+import psutil
 import torch
 
 from cflkit import simulation
@@ -160,7 +161,7 @@ class Demo:
     def launch(self, name: str, *command: object) -> None:
         """Start a process whose output goes to a log."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            # With a session of its own, `kill` also ends its children
+            # What ends this process, such as Ctrl-C, should not reach its children by itself
             how: dict[str, Any] = {"env": self.environment, "start_new_session": True}
             how["preexec_fn"] = end_with_parent if sys.platform == "linux" else None
             told = [*map(str, command)]
@@ -176,13 +177,18 @@ class Demo:
 
     def kill(self, name: str) -> None:
         """End a process and its children at once, as a power cut would."""
-        process = self.processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process, children = self.processes.pop(name), []
+        with contextlib.suppress(psutil.Error):  # Flower starts some in sessions of their own
+            children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
         process.wait()
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        psutil.wait_procs(children, timeout=10)
 
     def stop(self) -> None:
-        """End all processes; those that Flower has started apart end with their parents."""
+        """End all processes; others may use the folder."""
         for name in list(self.processes):
             self.kill(name)
         self.lock.release()
