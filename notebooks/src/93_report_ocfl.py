@@ -544,12 +544,8 @@ meant = of_affinity["intended"]
 print("OCFL-AFF with the right sign: true clusters in", true, end=" ")
 print(f"of {len(at_full_scale)} runs, RAND {meant.min():.2f} to {meant.max():.2f}")
 uneven = {"overlap": "nonoverlapping", "balance": "imbalanced", "clients": 30}
-ends = [
-    run.summary["OCFL-AFF as published"]
-    for run in at_full_scale
-    if records.has_parameters(run, uneven)
-]
-counts = [end["n_clusters"] for end in ends]
+there = [run.summary for run in at_full_scale if records.has_parameters(run, uneven)]
+counts = [ends["OCFL-AFF as published"]["n_clusters"] for ends in there]
 print("non-overlapping, imbalanced, 30 clients: number of clusters of OCFL-AFF:", *counts)
 
 # %% [markdown]
