@@ -27,7 +27,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
-# **Study minutes:** 21. **Minutes on two cores:** 0.5
+# **Study minutes:** 22. **Minutes on two cores:** 0.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769.
 # It compares the method with 16 others on five data sets. [Report 95](95_report_emd_cfl.ipynb) has our runs beside its tables.
@@ -175,7 +175,7 @@ split_in = "has not split" if when is None else f"split in round {when:.0f}"
 print(f"OCFL {split_in}; its clusters agree with the groups with an ARI of {agreement:.2f}")
 
 # %% [markdown]
-# OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. The only difference is one round, in which they averaged with the poisoned group. Its trick is still in their model
+# With the defaults, OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. (So it usually is on other draws, too; the claims at the end have the counts.) The only difference is one round, in which they averaged with the poisoned group. Its trick is still in their model
 # at the end. (With many more rounds it may fade; we have not tried.) The oracle also loses something under attack, and we think that this is because digits on grey are harder to read.
 #
 # ## What a model sees
