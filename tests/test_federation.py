@@ -793,7 +793,7 @@ def test_bad_requests_are_refused(small, split, federate):
     with pytest.raises(ValueError, match="beyond the 1437 samples"):
         beyond = [*split.train[:-1], np.array([1, 99999])]
         Federation(small, Partition(small.name, beyond, split.test, split.clusters, {}))
-    with pytest.raises(ValueError, match="non-negative integer"):
+    with pytest.raises(ValueError, match="a whole number from 0 on, not -1"):
         federate(seed=-1)
     with pytest.raises(ValueError, match="unknown engine 'ray'"):
         federate(engine="ray")

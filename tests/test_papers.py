@@ -69,7 +69,8 @@ def test_every_committed_record_has_the_id_of_its_parameters(repository, committ
         assert records.run_id(run) == record.id
         assert run.model_dump() == record.parameters
         fields = set(schema.Provenance.model_fields) - {"class_names"}  # of one's own data alone
-        assert set(record.provenance) | {"products"} == fields  # which older records do not have
+        # Older records do not have the last two
+        assert set(record.provenance) | {"products", "modules"} == fields
 
 
 @pytest.mark.slow
@@ -400,7 +401,7 @@ def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
     jobs = grid.jobs_of("toy/table-1")
     assert [job.status for job in jobs] == ["missing", "missing"]
     for job in jobs:
-        values = read_yaml(job.file) | job.given
+        values = read_yaml(job.file) | job.values
         run = Toy.checked(notebooks.read_notebook(job.notebook).defaults | values)
         assert records.run_id(run) == job.run
         assert job.run.startswith("toy-digits-8x8-nonoverlapping-balanced-m6-seed")

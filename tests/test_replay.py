@@ -181,7 +181,8 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
 
 
 @pytest.mark.slow
-def test_records_are_listed_with_scale_and_age(made, capsys):
+def test_records_are_listed_with_scale_and_age(made, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["records", "--where", "dataset", "digits-8x8"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["record", "paper", "scale", "seed", "minutes", "code", "stale"]

@@ -95,7 +95,9 @@ def ask(server: str, authority: Path, key: Path, patience: float = LOST) -> None
                 return
             except (httpx.TransportError, httpx.HTTPStatusError) as error:
                 text = str(error)
-                refused = UNKNOWN.format(key) if "response" in vars(error) else f"no answer: {text}"
+                # The door answers 502 where no SuperLink stands behind it
+                status = getattr(vars(error).get("response"), "status_code", 502)
+                refused = f"no answer: {text}" if status == 502 else UNKNOWN.format(key)
                 final = [told for part, told in REASONS.items() if part in text]
                 told = f"{server} does not let this node in: {[*final, refused][0]}"
                 if final or time.monotonic() > end:

@@ -136,7 +136,7 @@ class MethodRound:
                 self.request.jobs, received, self.method.server.parameters
             )
         self.advance(received)
-        self.method.scalars |= heat
+        self.method.scalars.update(heat)
 
 
 @dataclass

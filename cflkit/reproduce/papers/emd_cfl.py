@@ -25,7 +25,6 @@ from cflkit._bounds import (
     Repeats,
     Sample,
 )
-from cflkit.partition import changes
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection, is_quick
@@ -107,7 +106,7 @@ class Parameters(Run, Selection):
     pacfl_angle: Angle | None = None
     fedclust_distance: Positive | None = None
     compared: list[str] | None = Field(default=[])
-    scene: changes.Scene = "none"
+    scene: Literal["none", "join", "random", "late group", "drift"] = "none"
     change: Natural = 0
     published_distances: bool = False
 
@@ -239,6 +238,7 @@ def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
 def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients, who come and go as the run's scene says."""
     from cflkit.federation import Federation
+    from cflkit.partition import changes
 
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     model = run.model if run.weights is None else f"{run.model}-{run.weights}"
@@ -267,6 +267,7 @@ def play(
 
     from cflkit import simulation
     from cflkit.methods.oracle import Oracle
+    from cflkit.partition import changes
 
     history = base.play_rounds(run, home, lines, run.change, checkpoint, **options)
     images, split = data(run)
