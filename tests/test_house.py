@@ -5,6 +5,7 @@ from pathlib import Path
 
 import house
 import pytest
+from code_lines import BASELINE, SOFT, SOFT_METHODS
 
 PROJECT = Path(__file__).parent.parent
 RING_1 = [
@@ -41,3 +42,9 @@ def test_one_batch_passes_the_files_of_its_page_in_their_order(monkeypatch, tmp_
     named = re.findall(r"^\d+\. \[`(.*?)`\]\(\.\./cflkit/(.*?)\)", page, re.M)
     assert all(text == target for text, target in named)
     assert [text for text, _ in named] == house.files_of_one_batch(PROJECT)
+
+
+def test_a_baseline_is_one_short_file():
+    for path in (PROJECT / "cflkit" / "methods" / "baselines").glob("*.py"):
+        most = SOFT if path.stem in SOFT_METHODS else BASELINE
+        assert len(house.lines_of_code(path.read_text(encoding="utf-8"))) <= most, path.name

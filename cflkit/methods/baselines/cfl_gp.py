@@ -95,10 +95,9 @@ class CFLGP(Method):
         """Cluster the profiles in the space of their first k singular vectors, by k-means."""
         k = len(self.models)
         means = k_means(coordinates(self.profile.flatten(1))[:, :k], k, random_state=0)
-        clusters = means.labels_
         # Numbers decide which model a new cluster gets: they must not depend on the clients' order
         rank = np.linalg.norm(means.cluster_centers_, axis=1).argsort().argsort()
-        return relabel(rank[clusters], self.labels)
+        return relabel(rank[means.labels_], self.labels)
 
 
 def relabel(labels: ArrayLike, before: ArrayLike) -> np.ndarray[Any, Any]:
