@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
 from cflkit._bounds import STRICT, Count, Natural, Positive, TwoOrMore, one_line
-from cflkit._distances import Distances, checked_distances
+from cflkit.divergence import Matrix, checked_distances
 
 Labels = NDArray[np.int64]
 Noise = Literal["own cluster", "singletons", "nearest"]
@@ -56,20 +56,20 @@ class Clusterer:
                 note = "; ".join(filter(None, [note, TIED]))
         return labels, note
 
-    def has_ties(self, gamma: Distances) -> bool:
+    def has_ties(self, gamma: Matrix) -> bool:
         """Return whether two pairs of clients are equally far apart, so that order can decide."""
         apart = gamma[np.triu_indices(len(gamma), 1)]
         return len(np.unique(apart)) < len(apart)
 
-    def as_good(self, labels: Labels, others: Labels, gamma: Distances) -> bool:
+    def as_good(self, labels: Labels, others: Labels, gamma: Matrix) -> bool:
         """Return whether a tie lies between two answers, and not the luck of a start."""
         return True
 
-    def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
+    def noted(self, gamma: Matrix) -> tuple[Labels, str | None]:
         """Return labels ``[m]`` in any order, and what a record must say of them."""
         return np.asarray(self._grouped(gamma)), None
 
-    def _grouped(self, gamma: Distances) -> ArrayLike:
+    def _grouped(self, gamma: Matrix) -> ArrayLike:
         """Return labels ``[m]`` in any order."""
         raise NotImplementedError
 
@@ -98,11 +98,11 @@ class HDBSCAN(Clusterer):
     noise: Noise = "own cluster"
     implementation: Literal["hdbscan", "scikit-learn"] = "hdbscan"
 
-    def has_ties(self, gamma: Distances) -> bool:
+    def has_ties(self, gamma: Matrix) -> bool:
         """Return True: mutual reachability makes ties of its own."""
         return True
 
-    def _grouped(self, gamma: Distances) -> ArrayLike:
+    def _grouped(self, gamma: Matrix) -> ArrayLike:
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         options: dict[str, Any] = {"metric": "precomputed", "min_cluster_size": size}
         if len(gamma) < 2 * size:
@@ -127,14 +127,14 @@ class KMeans(Clusterer):
     n_clusters: Count = 3
     seed: Natural = 0
 
-    def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
+    def noted(self, gamma: Matrix) -> tuple[Labels, str | None]:
         """Return the labels, and a note if there are fewer different clients than clusters."""
         k = min(self.n_clusters, len(np.unique(gamma, axis=0)))
         few = f"k-means found {k} clusters of {self.n_clusters}, since no more clients differ"
         labels = k_means(gamma, k, random_state=self.seed).labels_
         return labels, few if k < self.n_clusters else None
 
-    def as_good(self, labels: Labels, others: Labels, gamma: Distances) -> bool:
+    def as_good(self, labels: Labels, others: Labels, gamma: Matrix) -> bool:
         """Return whether two answers have the same sum of squares."""
 
         def squares(answer: Labels) -> float:
@@ -153,7 +153,7 @@ class MeanShift(Clusterer):
     clients count one neighbour more here. Two clients are two clusters unless they are equal.
     """
 
-    def _grouped(self, gamma: Distances) -> ArrayLike:
+    def _grouped(self, gamma: Matrix) -> ArrayLike:
         from sklearn import cluster
 
         if len(np.unique(gamma, axis=0)) == 1:
@@ -192,7 +192,7 @@ class AffinityPropagation(Clusterer):
     wrong_sign: bool = False
     damping: Annotated[float, Field(ge=0.5, lt=1)] | None = None
 
-    def noted(self, gamma: Distances) -> tuple[Labels, str | None]:
+    def noted(self, gamma: Matrix) -> tuple[Labels, str | None]:
         """Return the labels, and a note if the messages did not converge at the first try."""
         similarity = gamma if self.wrong_sign else -gamma
         first = self.damping or 0.5
@@ -209,7 +209,7 @@ class AffinityPropagation(Clusterer):
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
         return labels, note
 
-    def _propagated(self, similarity: Distances, damping: float) -> tuple[Labels, bool]:
+    def _propagated(self, similarity: Matrix, damping: float) -> tuple[Labels, bool]:
         """Return labels ``[m]``, and whether the messages converged."""
         from sklearn import cluster
         from sklearn.exceptions import ConvergenceWarning
@@ -257,7 +257,7 @@ class Agglomerative(Clusterer):
             raise ValueError("give either threshold or n_clusters, not both")
         return self
 
-    def _grouped(self, gamma: Distances) -> ArrayLike:
+    def _grouped(self, gamma: Matrix) -> ArrayLike:
         from scipy.cluster.hierarchy import fcluster
 
         if len(gamma) == 1:
@@ -282,7 +282,7 @@ def k_means(points: ArrayLike, k: int, n_init: int = 10, **options: Any) -> Any:
         return cluster.KMeans(k, n_init=n_init, **options).fit(points)
 
 
-def dendrogram(distance: Distances, linkage: str) -> NDArray[np.float64]:
+def dendrogram(distance: Matrix, linkage: str) -> NDArray[np.float64]:
     """Return SciPy's linkage matrix ``[m − 1, 4]``: the merges, in ascending order of distance."""
     from scipy.cluster import hierarchy
 
@@ -317,7 +317,7 @@ def make(name: str, **options: Any) -> Clusterer:
         raise ValueError(f"clusterer {name!r}: {one_line(error)}") from error
 
 
-def assign_noise(distance: Distances, labels: Labels, policy: str) -> Labels:
+def assign_noise(distance: Matrix, labels: Labels, policy: str) -> Labels:
     """Assign clients with the label −1 to clusters, by a policy of `Noise`."""
     noise = np.flatnonzero(labels == -1)
     clusters = np.unique(labels[labels != -1])
@@ -331,7 +331,7 @@ def assign_noise(distance: Distances, labels: Labels, policy: str) -> Labels:
     return assigned
 
 
-def levelled(gamma: Distances) -> Distances:
+def levelled(gamma: Matrix) -> Matrix:
     r"""Return distances ``[m, m]`` in which those that differ by no more than a rounding are equal.
 
     If two vectors of length 1 are each wrong by :math:`r`, then their distance

@@ -14,9 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from cflkit._distances import checked_distances
-from cflkit._threads import threads_per_operation
-from cflkit.models.rows import device_of_doubles, finite_rows
+from cflkit.models.rows import device_of_doubles, finite_rows, threads_per_operation
 
 Matrix = NDArray[np.float64]
 
@@ -25,6 +23,9 @@ METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
 COSTS = ("cosine", "euclidean")
 # How many values of all updates enter one matrix product: this limits their float64 copy to 128 MiB
 CHUNK = 2**24
+# How far rounding may take a distance from 0 or from its mirror image: a share of the largest
+# distance (angles of float32 need most of it), and a least value for clients that hardly differ
+ROUNDED, LEAST = 1e-3, 1e-6
 
 
 def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
@@ -239,6 +240,25 @@ def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
     return vectors
 
 
+def checked_distances(distance: ArrayLike) -> Matrix:
+    """Return ``distance`` as a float64 matrix; raise a `ValueError` if it holds no distances."""
+    gamma = np.asarray(distance, dtype=np.float64)
+    if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1] or not len(gamma):
+        raise ValueError(f"distance must be a square matrix, not of shape {gamma.shape}")
+    if not np.isfinite(gamma).all():
+        raise ValueError("distance holds NaN or infinity")
+    rounding = max(ROUNDED * np.abs(gamma).max(), LEAST)
+    if (most := np.abs(gamma.diagonal()).max()) > rounding:
+        fault = f"distance has {most:g} on its diagonal, but a client is at 0 from itself"
+        raise ValueError(f"{fault}; of cosine similarities s, 1 - s are distances")
+    if (least := gamma.min()) < -rounding:
+        raise ValueError(f"distance has {least:g}, but distances are 0 or more")
+    if (apart := np.abs(gamma - gamma.T).max()) > rounding:
+        fault = f"distance is not symmetric: d[i, j] and d[j, i] differ by up to {apart:g}"
+        raise ValueError(f"{fault}; (d + d.T) / 2 is symmetric")
+    return gamma
+
+
 def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:
     r"""Compute the clustering temperature T, the entrywise p-norm of Γ by λ; 0 for one client.
 
@@ -257,8 +277,7 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     Raises
     ------
     ValueError
-        The matrix has no distances (`_distances.checked_distances`), or ``p`` or ``scale`` is out
-        of bounds.
+        The matrix has no distances (`checked_distances`), or ``p`` or ``scale`` is out of bounds.
     """
     gamma = checked_distances(divergence)
     if not p >= 1 or (scale is not None and not 0 < scale < np.inf):  # NaN is neither

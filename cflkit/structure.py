@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cflkit._bounds import checked_seed
-from cflkit._distances import checked_distances
 from cflkit.clustering import dendrogram
+from cflkit.divergence import checked_distances
 
 # L. Kaufman, P. Rousseeuw, Finding Groups in Data, 1990: clusters with less are weak
 REASONABLE = 0.5

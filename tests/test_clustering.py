@@ -14,8 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from cflkit import clustering, methods
-from cflkit._distances import checked_distances
-from cflkit.divergence import cosine_divergence
+from cflkit.divergence import checked_distances, cosine_divergence
 
 
 def blocks(sizes, noise=0.1, seed=0, directions=None):

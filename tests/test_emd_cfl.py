@@ -17,11 +17,11 @@ from sklearn.metrics.pairwise import cosine_distances
 from torch import nn
 
 from cflkit import datasets, methods, models, simulation
-from cflkit._threads import blas_libraries
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl, emd_cfl_variants
 from cflkit.methods.emd_cfl_clients import shared_projection
+from cflkit.models.rows import blas_libraries
 from cflkit.partition import Partition, shifts
 from cflkit.reproduce.papers.emd_cfl import working_range
 

@@ -14,7 +14,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cflkit import models
-from cflkit._threads import blas_libraries
 from cflkit.federation import (
     Ask,
     Federation,
@@ -35,7 +34,7 @@ from cflkit.federation.federation import TRAIN
 from cflkit.federation.machine import ENGINES, products_on_cuda
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.stacked import Schedule
-from cflkit.models.rows import RowModel, digests, digests_on_gpu
+from cflkit.models.rows import RowModel, blas_libraries, digests, digests_on_gpu
 from cflkit.partition import Partition
 
 SGD = LocalTraining(epochs=2, batch_size=16, lr=0.1)

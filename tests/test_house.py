@@ -30,9 +30,8 @@ def test_no_function_is_long_and_no_imports_form_a_circle():
 
 @pytest.mark.slow
 def test_a_round_walks_through_twelve_files():
-    """OCFL passes two more: `divergence`, and the check of matrices that clusterers have, too."""
     for method, called in house.walked(PROJECT).items():
-        assert 5 < len({file for file, _ in called}) <= 12 + 2 * (method == "ocfl"), method
+        assert 5 < len({file for file, _ in called}) <= 12, method
 
 
 @pytest.mark.slow

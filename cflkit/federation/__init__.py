@@ -4,11 +4,10 @@
 requests to clients.
 """
 
-from cflkit._threads import usable_cores
 from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation, f1_and_accuracy
 from cflkit.federation.interface import ClientsAbsent, FederationLike, Hook, Server
-from cflkit.federation.machine import default_device
+from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     NOBODY,
@@ -24,6 +23,7 @@ from cflkit.federation.requests import (
     ask_clients,
     check_finite,
 )
+from cflkit.federation.training import on_cores
 
 __all__ = [
     "NOBODY",
@@ -47,5 +47,6 @@ __all__ = [
     "check_finite",
     "default_device",
     "f1_and_accuracy",
+    "on_cores",
     "usable_cores",
 ]

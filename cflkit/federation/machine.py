@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -10,8 +11,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-
-from cflkit._threads import usable_cores
 
 ENGINES = ("threads", "stacked", "graphs")
 # The largest block of memory in bytes that the C library keeps for the next step
@@ -23,6 +22,26 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def usable_cores() -> int:
+    """Return ``CFLKIT_THREADS``, or the cores that this process may use.
+
+    A container's quota and the process's affinity count, by joblib.
+
+    Raises
+    ------
+    ValueError
+        ``CFLKIT_THREADS`` is not a positive integer.
+    """
+    setting = os.environ.get("CFLKIT_THREADS")
+    if not setting:
+        import joblib  # a twentieth of a second, which a table of runs need not wait for
+
+        return joblib.cpu_count()
+    if not setting.isdecimal() or int(setting) < 1:
+        raise ValueError(f"CFLKIT_THREADS must be a positive integer, not {setting!r}")
+    return int(setting)
 
 
 def engine_to_use(engine: str | None, device: torch.device, precision: str = "float32") -> str:

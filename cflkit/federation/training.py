@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from cflkit import models
-from cflkit._threads import blas_libraries, threads_per_operation
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
 from cflkit.federation.fast_linear import steps_in_backward
+from cflkit.federation.machine import usable_cores
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.models.rows import RowModel
+from cflkit.models.rows import RowModel, blas_libraries, threads_per_operation
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -221,3 +221,9 @@ def run_in_threads(
         ThreadPoolExecutor(len(networks)) as pool,
     ):
         return list(pool.map(with_network, tasks))
+
+
+def on_cores(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Compute the results of all items in parallel threads without networks, in order."""
+    with blas_libraries().limit(limits=1), ThreadPoolExecutor(usable_cores()) as pool:
+        return list(pool.map(work, items))

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cflkit._distances import checked_distances
 from cflkit._files import check_regular
 from cflkit.clustering import Clusterer
-from cflkit.divergence import cosine_divergence
+from cflkit.divergence import checked_distances, cosine_divergence
 from cflkit.halves import Halves, compare, compare_matrices
 
 LEAST = 4  # the fewest clients that can form two groups

@@ -9,9 +9,12 @@ therefore holds what an optimiser trains, and what update vectors consist of.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -195,3 +198,27 @@ def uniform(key: Tensor, shape: torch.Size) -> Tensor:
     position = torch.arange(shape.numel(), device=key.device).view(shape)
     bits = mix(position * GOLDEN + key)
     return ((bits >> 40) & (2**24 - 1)).float() / 2**24
+
+
+# --- Threads --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def threads_per_operation(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads within an operation for the duration of the block.
+
+    With more threads, a library adds numbers in another order, so that the last bits of a result
+    would depend on the machine's cores.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def blas_libraries() -> ThreadpoolController:
+    """Find the libraries of linear algebra of this process, which takes some milliseconds."""
+    return ThreadpoolController().select(user_api="blas")

@@ -272,7 +272,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 
-    from cflkit._threads import usable_cores
+    from cflkit.federation import usable_cores
     from cflkit.federation.machine import product_library
     from cflkit.simulation.loop import peak_memory
 

@@ -429,7 +429,7 @@ import copy
 import torch
 from torch import nn
 
-from cflkit._threads import threads_per_operation
+from cflkit.models.rows import threads_per_operation
 
 
 def norm_of_the_counters():
