@@ -464,8 +464,9 @@ def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
     """Ask clients' updates or distances whether there are groups.
 
     FILE is .npy, .npz, .csv or .safetensors, with updates [clients, parameters] or [rounds,
-    clients, parameters], or distances [clients, clients]; or the ID of a record. A page tells the
-    answer, how sure it is, and between which thresholds each method finds these groups.
+    clients, parameters], or distances [clients, clients]; or the ID of a record; or your own data
+    that say which client holds what, on which a model is trained first. A page tells the answer,
+    how sure it is, and between which thresholds each method finds these groups.
     """
     from cflkit.groups import EvidenceError, groups, page, read
 

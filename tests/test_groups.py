@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.cluster import AgglomerativeClustering
+from sklearn.metrics import adjusted_rand_score
 
-from cflkit import clustering, halves, methods, simulation
+from cflkit import clustering, datasets, halves, methods, simulation
 from cflkit.__main__ import main
 from cflkit.divergence import cosine_divergence
-from cflkit.groups import Evidence, EvidenceError, as_evidence, groups, read
+from cflkit.groups import Evidence, EvidenceError, as_evidence, evidence, groups, read
+from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 
 sys.path.insert(0, str(PROJECT / "notebooks" / "src"))
@@ -160,6 +162,20 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, capsys)
         assert main(["groups", str(tmp_path / name)]) == 2
         out, err = capsys.readouterr()
         assert not out and err.startswith("error: ") and err.count("\n") == 1, name
+
+
+def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys):
+    digits = datasets.load("digits-8x8")
+    images, split = shifts.make(digits, "quarter-turn", clients=12, samples=60, seed=3)
+    pool = [*map(np.concatenate, zip(split.train, split.test, strict=True))]
+    held = images.images[np.concatenate(pool), 0].numpy()
+    labels = images.labels[np.concatenate(pool)].numpy()
+    owners = np.repeat(np.arange(12), [*map(len, pool)])
+    np.savez(tmp_path / "mine.npz", images=held, labels=labels, clients=owners)
+    assert main(["groups", str(tmp_path / "mine.npz"), "--json", "-o", str(tmp_path / "out")]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["answer"] == "groups" and answer["rounds"] == evidence.ROUNDS
+    assert adjusted_rand_score(split.clusters, answer["clusters"]) == 1
 
 
 def test_a_record_tells_what_its_method_has_compared():

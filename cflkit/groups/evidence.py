@@ -16,12 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cflkit import datasets, partition
 from cflkit._files import check_regular
 from cflkit.clustering import Clusterer
 from cflkit.divergence import checked_distances, cosine_divergence
+from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.halves import Halves, compare, compare_matrices
 
 LEAST = 4  # the fewest clients that can form two groups
+# How the clients of one's own data train: as with the CNN of `notebooks/src/hit_rate.py`
+ROUNDS, TRAINING = 8, LocalTraining(epochs=5, batch_size=16, optimizer="adam", lr=0.005)
 
 
 class EvidenceError(ValueError):
@@ -155,18 +159,21 @@ def are_distances(rounds: NDArray[Any]) -> bool:
 
 
 def read(path: str | Path) -> Evidence:
-    """Read a file with updates or distances, or a record of the kit.
+    """Read a file with updates or distances, or a record of the kit; or train on clients' data.
 
     Parameters
     ----------
     path : str or Path
         A file ``.npy``, ``.npz``, ``.csv`` or ``.safetensors``, or a record's folder or its id. Of
         several arrays, ``updates`` is taken, else ``divergence``, and ``clients`` are the names.
+        Or one's own data that say which client holds what (`of_clients`).
 
     Raises
     ------
     EvidenceError
         The file cannot be used.
+    DatasetError, PartitionError
+        One's own data cannot be used.
     """
     place = Path(path)
     reader = READERS.get(place.suffix.lower())
@@ -179,6 +186,8 @@ def read(path: str | Path) -> Evidence:
             raise EvidenceError(f"{place}: {error}") from error
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise EvidenceError(f"{place} cannot be read ({error})") from error
+    if place.is_dir() and not (place / "record.json").exists():
+        return of_clients(place)
     if place.is_dir() or not place.suffix:
         return of_record(place)
     raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record")
@@ -187,7 +196,9 @@ def read(path: str | Path) -> Evidence:
 def of_npz(path: Path) -> Evidence:
     """Read a file ``.npz``, such as that of a watched Flower strategy (`cflkit.flower`)."""
     with np.load(path, allow_pickle=False) as arrays:
-        return of_arrays(arrays)
+        if "labels" not in arrays:
+            return of_arrays(arrays)
+    return of_clients(path)
 
 
 def of_safetensors(path: Path) -> Evidence:
@@ -211,6 +222,24 @@ def of_arrays(arrays: Mapping[str, Any]) -> Evidence:
         raise EvidenceError(f"of {', '.join(arrays)}, none is named 'updates' or 'divergence'")
     names = np.asarray(arrays["clients"]).astype(str) if "clients" in arrays else np.empty(0)
     return as_evidence(arrays[usable[0]], tuple(names.tolist()) if names.ndim == 1 else ())
+
+
+def of_clients(path: Path) -> Evidence:
+    """Train one model on all clients of one's own data by federated averaging.
+
+    The data say which client holds what, see `partition.by_owners`. Images are learned by the small
+    CNN, and features by the perceptron.
+    """
+    images, split = partition.by_owners(datasets.load(str(path)))
+    network = "perceptron" if images.shape[1:] == (1, 1) else "compact-cnn"
+    federation = Federation(images, split, network, TRAINING)
+    clients = torch.arange(federation.clients)
+    model, updates = federation.initial(), []
+    for t in range(ROUNDS):
+        trained = federation.train(Jobs(model[None], torch.zeros_like(clients), clients), t)
+        updates.append((trained - model)[:, : federation.parameters].cpu().numpy())
+        model = trained.mean(dim=0)
+    return as_evidence(np.stack(updates))
 
 
 def of_csv(path: Path) -> Evidence:
