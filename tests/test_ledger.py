@@ -197,19 +197,6 @@ def test_runs_of_one_seed_with_other_methods_complete_each_other():
             assert (one["ours"], one["seeds"]) == (other["ours"], other["seeds"])
 
 
-@pytest.mark.slow
-def test_a_reduced_run_is_kept_apart():
-    table = ledger.ledger([record(scale="reduced")])
-    assert not table["status"].isin(ledger.ANSWERS).any()
-    found = cell(table, "OCFL-HDB", "RAND")
-    assert found["reduced_status"] == "single run (reduced)"
-    twice = ledger.ledger([record(number, scale="reduced") for number in (0, 1)])
-    assert cell(twice, "OCFL-HDB", "RAND")["reduced_status"] == "agrees (reduced)"
-    assert set(found["reduced_scale"].split(", ")) == {
-        *("model compact-cnn", "draws 600", "lr 0.1", "batch_size 16", "local_epochs 1")
-    }
-
-
 @pytest.mark.parametrize("name", ["seed", "partition_seed", "central_every", "only", "until"])
 def test_a_scale_leaves_some_parameters_free(name):
     for scale in ("reduced", "paper"):
@@ -375,35 +362,6 @@ def emd_record(accuracy, version="four", scale="reduced", **changes):
 
 
 @pytest.mark.slow
-def test_emd_cfl_is_compared_after_the_last_round_in_per_cent():
-    table = ledger.ledger([emd_record(0.986), emd_record(0.989, seed=1)])
-
-    def emd_cell(measure, method="EMD-CFL", number="1", version="four"):
-        place = {"table": number, "version": version, "dataset": "mnist"}
-        return cell(table, method, measure, "emd-cfl", **place)
-
-    found = emd_cell("average accuracy")
-    assert found["value"] == 98.86
-    assert found["reduced_ours"] == pytest.approx(98.75)
-    assert found["reduced_status"] == "agrees (reduced)"
-    assert found["status"] == "not run"
-    assert emd_cell("worst accuracy")["reduced_status"] == "close (reduced)"
-    assert emd_cell("ari")["reduced_status"] == "agrees (reduced)"
-    assert emd_cell("average accuracy", "FedAvg")["reduced_status"] == "differs (reduced)"
-    assert emd_cell("average accuracy", "PACFL")["reduced_status"] == "not run"
-    other = emd_cell("average accuracy", number="10", version="two")
-    assert other["reduced_status"] == "not run"
-
-
-@pytest.mark.slow
-def test_one_cluster_is_a_result_where_it_is_the_truth():
-    table = ledger.ledger([emd_record(0.985, version="base", seed=seed) for seed in (0, 1)])
-    place = {"table": "10", "version": "base", "dataset": "mnist"}
-    found = cell(table, "EMD-CFL", "ari", "emd-cfl", **place)
-    assert found["reduced_status"] == "agrees (reduced)"
-
-
-@pytest.mark.slow
 def test_participants_part_the_scenarios():
     table = ledger.ledger([emd_record(0.98, scale="paper", participants=20)])
     table = table[table["paper"].eq("emd-cfl") & table["dataset"].eq("mnist")]
@@ -418,20 +376,6 @@ def test_participants_part_the_scenarios():
     assert ledger.scale(emd_record(0.98, participants=10), "emd-cfl") is None
 
 
-@pytest.mark.slow
-def test_distances_between_parameters_are_those_of_the_first_round():
-    first = {"linear_layers_within": 3.0, "linear_layers_overall": 4.6}
-    rows = [{"method": "EMD-CFL", "round": 1, "ari": 1.0} | first]
-    rows += [{"method": "EMD-CFL", "round": 2, "ari": 1.0}]
-    run = made("emd-cfl", "paper", "mnist_four", rows)
-    nine = ledger.ledger([run]).query("table == '9' and version == 'four' and dataset == 'mnist'")
-    found = nine.set_index("measure")
-    assert found.loc["hypothesis, clusters", "ours"] == 3.0
-    assert found.loc["hypothesis, overall", "ours"] == 4.6
-    # Older records do not have the distances of the whole model, nor has this one
-    assert set(found.loc[["full model, clusters", "full model, overall"], "status"]) == {"not run"}
-
-
 def test_a_dash_that_says_nothing_is_no_cell():
     cells = ledger.published()
     soft = cells[(cells["paper"] == "emd-cfl") & (cells["method"] == "FedAvg")]
@@ -440,32 +384,6 @@ def test_a_dash_that_says_nothing_is_no_cell():
 
 
 # --- Explanations --------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_explanations_are_means_over_clusters_of_gradcams_scores():
-    """OCFL-AFF as published has half of the others' score."""
-    rows = [
-        {
-            **{"method": method, "round": 50, "cluster": cluster, "source": "in-cluster"},
-            "map": kind,
-            "insertion": (0.35 if method == "OCFL-AFF as published" else 0.7) + 0.1 * sign,
-            "deletion": 0.3 if kind == "GradCAM" else 0.9,
-        }
-        for method in ["FedAvg", *METHODS]
-        for cluster, sign in ((0, -1), (1, 1))
-        for kind in ("GradCAM", "noise")
-    ]
-    run = made("ocfl-explanations", "reduced", "mnist_15_nonoverlapping_balanced", rows)
-    table = ledger.ledger([run]).query("paper == 'ocfl-explanations'")
-    found = table[table["reduced_status"] != "not run"].set_index(["table", "method", "measure"])
-    assert found.loc[("figure 6", "OCFL-HDB", "insertion"), "reduced_ours"] == pytest.approx(0.7)
-    assert found.loc[("figure 6", "BNC", "deletion"), "reduced_ours"] == pytest.approx(0.3)
-    affinity = found.loc[("figure 6", "OCFL-AFF", "insertion")]
-    assert affinity["reduced_ours"] == pytest.approx(0.35)
-    assert affinity["reduced_intended"] == pytest.approx(0.7)
-    # A rank needs the runs of all scenarios
-    assert set(table.loc[table["table"] == "figure 8", "reduced_status"]) == {"not run"}
 
 
 @pytest.mark.slow

@@ -78,14 +78,6 @@ def test_personal_models_do_not_mix(federation, name):
         assert residual < 1e-4
 
 
-def test_an_oracle_mixes_within_its_groups(federation):
-    sizes = sizes_of(federation)
-    same = GROUPS[:, None] == GROUPS[None]
-    expected = same * sizes / (same * sizes).sum(axis=1, keepdims=True)
-    for matrix in matrices(federation, "oracle", truth=GROUPS)[0]:
-        np.testing.assert_allclose(matrix, expected, atol=1e-4)
-
-
 def test_a_mixture_of_components_counts_all_models_of_a_client(federation):
     found, residuals = matrices(federation, "fedem", k=2)
     assert max(residuals) < 1e-4

@@ -14,6 +14,7 @@ from cflkit.models.rows import RowModel, join
         ("compact-cnn", (1, 28, 28), 7_740),
         ("compact-cnn", (3, 32, 32), 9_420),
         ("compact-bn", (1, 28, 28), 7_820),
+        ("emd-cnn", (1, 28, 28), 3_287_178),
         ("ocfl-cnn", (1, 28, 28), 25_404_240),
         ("resnet34", (3, 32, 32), 21_282_122),
         ("autoencoder", (1, 28, 28), 174_840),
@@ -75,11 +76,6 @@ def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key
     assert layer.eval()(ones) is ones
 
 
-def test_unknown_model():
-    with pytest.raises(ValueError, match="unknown model 'lenet'; choose from linear"):
-        models.make("lenet", (1, 28, 28), 10)
-
-
 @pytest.mark.parametrize("name", ["compact-cnn", pytest.param("resnet34", marks=pytest.mark.slow)])
 def test_a_row_is_the_whole_model(name):
     shape = (1, 8, 8)
@@ -133,8 +129,6 @@ def test_dropped_rows_are_whole_and_the_rest_is_scaled():
 
 
 def test_the_papers_network_standardises_its_pixels():
-    network = models.make("emd-cnn", (1, 28, 28), 10)
-    assert parameters_to_vector(network.parameters()).numel() == 3_287_178  # 3.3 million
     pixels = torch.rand(2, 1, 28, 28)
-    expected = (pixels - 0.1307) / 0.3081
-    torch.testing.assert_close(network.standardise(pixels), expected)
+    found = models.make("emd-cnn", (1, 28, 28), 10).standardise(pixels)
+    torch.testing.assert_close(found, (pixels - 0.1307) / 0.3081)

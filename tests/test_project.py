@@ -139,27 +139,6 @@ def test_the_readmes_tables_are_what_the_kit_writes(committed):
         assert sum(text.count(pages.start(name)) for text in texts) == 1, name
 
 
-def test_the_first_table_of_results_counts_each_number_once_as_the_last_ones_do():
-    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
-
-    def rows(name):
-        lines = text.partition(pages.start(name))[2].partition("<!-- end -->")[0].splitlines()
-        head, _, *cells = [line.strip("| ").split(" | ") for line in lines if line]
-        return pd.DataFrame([row for row in cells if len(row) == len(head)], columns=head)
-
-    whole = rows("kinds").set_index("published numbers of")
-    own = rows("ledger").query('scale == "paper\'s" and run != "0"').set_index("scale")
-    columns = ["run", "distinct", "distinct reproduced or agrees", "equal seeds"]
-    sums = own[columns].astype(int).sum()
-    once, run, good_once, good = map(int, re.findall(r"\d+", " ".join(whole.loc["all"].iloc[1:3])))
-    assert [run, once, good_once] == sums.iloc[:3].tolist()
-    wrong = whole.iloc[-1]["reproduced"].split()[0]
-    told = text.partition("<!-- end -->")[2].replace("\n", " ")
-    assert f"{good_once} of {once} numbers are reproduced" in told
-    assert f"Of these, {wrong} are reproduced with a wrong sign" in told
-    assert f"Of the {good} in brackets, {sums['equal seeds']} rest on seeds" in told
-
-
 def test_the_words_about_clients_that_are_away_at_random_have_the_numbers_of_the_runs(committed):
     runs = [run for run in committed if run.parameters.get("scene", "none") != "none"]
     away = [run for run in runs if run.parameters["scene"] == "random"]
@@ -196,27 +175,6 @@ def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
     # Another processor may read an image or two of the 1,800 in another way
     own = [100 * end["accuracy"] for end in ends.values()]
     assert own == pytest.approx([int(percent) for percent in told.groups()], abs=1)
-
-
-@pytest.mark.slow
-def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(committed):
-    """Count what OCFL's variants found again, from the records' files alone."""
-    found = {}
-    for folder in (record.folder for record in committed if record.paper == "ocfl"):
-        given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
-        whole = given["rounds"] == 50  # runs of ocfl/first-round end before any trigger
-        if given.get("until") == "clusters" and given["draws"] is None and whole:
-            scenario = tuple(given[name] for name in ("dataset", "overlap", "balance", "clients"))
-            last = pd.read_csv(folder / "rounds.csv").groupby("method").tail(1)
-            for method, ari in zip(last["method"], last["ari"], strict=True):
-                found.setdefault(method, {})[scenario, given["seed"]] = ari
-    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
-    variants = [name for name in found if name.startswith("OCFL-")]
-    assert len(variants) == 6
-    for method in variants:
-        scenarios, aris = {scenario for scenario, _ in found[method]}, [*found[method].values()]
-        numbers = [len(scenarios), len(aris), aris.count(1), f"{sum(aris) / len(aris):.3f}"]
-        assert f"| ocfl | {method} | {' | '.join(map(str, numbers))} |" in text
 
 
 @pytest.mark.slow

@@ -244,12 +244,6 @@ def test_nan_is_null_in_a_record():
     assert records.finite({"a": {"b": float("nan"), "c": 1.0}}) == {"a": {"b": None, "c": 1.0}}
 
 
-def test_the_id_differs_when_any_parameter_does(finished):
-    parameters = finished[0]
-    other = parameters.model_copy(update={"window": 2})
-    assert records.run_id(parameters) != records.run_id(other)
-
-
 def test_what_is_published_is_what_git_lists_or_what_is_whole(finished, monkeypatch):
     """Outside a clone, a record that is half written is not published."""
     root = records.write("run", *finished).folder.parent.parent
@@ -261,11 +255,3 @@ def test_what_is_published_is_what_git_lists_or_what_is_whole(finished, monkeypa
     monkeypatch.setattr(records, "git", lambda *_: None)
     with pytest.raises(ParameterError, match="git cannot list the records"):
         records.committed()
-
-
-@pytest.mark.slow
-def test_records_are_found_by_their_parameters(finished):
-    parameters, history, federation = finished
-    records.write("one", parameters, history, federation)
-    assert "one" in [r.id for r in records.find_records(dataset="digits-8x8", clients=6)]
-    assert records.find_records(dataset="digits-8x8", clients=7) == []
