@@ -376,13 +376,6 @@ def test_participants_part_the_scenarios():
     assert ledger.scale(emd_record(0.98, participants=10), "emd-cfl") is None
 
 
-def test_a_dash_that_says_nothing_is_no_cell():
-    cells = ledger.published()
-    soft = cells[(cells["paper"] == "emd-cfl") & (cells["method"] == "FedAvg")]
-    assert "ari" not in set(soft["measure"])
-    assert cells[cells["value"].isna()]["dash"].notna().all()
-
-
 # --- Explanations --------------------------------------------------------------------------------
 
 
@@ -458,27 +451,3 @@ def test_runs_on_other_images_or_of_ones_own_are_in_no_table():
     others = [fedcref_record(0.87, 9, "reduced", "mnist"), record(scale="reduced", draws=100)]
     table = ledger.ledger(others)
     assert not {*table["status"], *table["reduced_status"]} - {"not run", ledger.NO_CODE}
-
-
-def tutorial_record(accuracy, seed=42, **changes):
-    """Build the record of a run of Tutorial 022 whose methods end with this accuracy."""
-    names = ("Signatures", "Signatures as published", "FedAvg", "Local")
-    rows = {"method": names, "round": 60, "n_clusters": 3, "accuracy": accuracy}
-    return made("tutorial-022", "paper", "m30", rows, **{"seed": seed, "repeats": 1} | changes)
-
-
-@pytest.mark.slow
-def test_numbers_that_no_code_produces_are_shown_beside_ours_and_compared_with_nothing():
-    table = ledger.ledger([tutorial_record(0.82), tutorial_record(0.82, seed=0)])
-    own = table[table["paper"] == "tutorial-022"].set_index(["method", "measure"])
-    assert set(own["status"]) == set(own["reduced_status"]) == {ledger.NO_CODE}
-    cell = own.loc["Clustered", "Cluster Acc"]
-    # Ours equals the printed number, and still reproduces nothing
-    assert (cell["value"], cell["ours"], cell["seeds"]) == (82, pytest.approx(82), 2)
-    assert own.loc["Clustered", "Global Acc"]["seeds"] == 0
-    counts = ledger.counts(table).loc["paper's"].loc["tutorial-022", "metrics"]
-    assert (counts["run"], counts["distinct"], counts[ledger.NO_CODE]) == (0, 0, 6)
-    text = lists.formatted(own.reset_index())["paper's scale"]
-    assert text.iloc[1] == ledger.NO_CODE
-    assert text.iloc[0].endswith(f"n=2 {ledger.NO_CODE}")
-    assert ledger.scale(tutorial_record(0.8, height=1.0), "tutorial-022") is None

@@ -72,13 +72,6 @@ def test_the_nearest_cluster_has_the_smallest_mean_cosine_distance(seed, clients
     assert attribute(updates[clients], own, labels + 5) == 5 + int(found[0])
 
 
-@pytest.mark.parametrize("option", ["sample", "again"])
-def test_a_sample_or_a_period_of_one_is_refused(option):
-    """With a period of one, every later round would cluster again, and no model be trained."""
-    with pytest.raises(ValueError, match="greater than or equal to 2"):
-        methods.make("ocfl-open", **{option: 1})
-
-
 @pytest.mark.parametrize("chunk", [1, 23, 1000])
 def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
     updates, labels = torch.randn(9, 7), torch.arange(9) % 3

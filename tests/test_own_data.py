@@ -8,6 +8,7 @@ import shutil
 import unicodedata
 import zipfile
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -555,38 +556,43 @@ def features_of_two_domains(digits):
     return "vectors.npz"
 
 
+# Short runs of the lessons, and what they need for features of two domains
+SHORT = {
+    "01b_drift_measured": ({"clients": 6}, {}),
+    "02b_four_scenarios": ({"clients": 6, "draws": 60}, {}),
+    "03b_ocfl_controls": ({"clients": 6, "draws": 60}, {"model": "perceptron"}),
+    "05b_emd_cfl_controls": (
+        {"version": "quarter-turn", "clients": 4, "samples": 60, "compared": []},
+        {"version": "domains", "clients": None, "samples": None, "model": "perceptron"},
+    ),
+}
+
+
+def command(lesson, path, rounds):
+    """Return the command that runs a lesson with data of one's own."""
+    usual, of_features = SHORT[lesson]
+    given = {"dataset": path, "rounds": rounds, "local_epochs": 1, "repeats": 1} | usual
+    given |= of_features if path == "vectors.npz" else {}
+    options = [word for name, value in given.items() for word in ("-p", name, as_yaml(value))]
+    return ["run", str(PROJECT / "notebooks" / f"{lesson}.ipynb"), *options]
+
+
+FORMS = folder_of_pictures, floats_in_a_file, features_of_two_domains
+FIRST, *OTHERS = product(("03b_ocfl_controls", "05b_emd_cfl_controls"), FORMS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "lesson",
-    ["03b_ocfl_controls", pytest.param("05b_emd_cfl_controls", marks=pytest.mark.nightly)],
-)
-@pytest.mark.parametrize(
-    "make",
-    [
-        folder_of_pictures,
-        *(
-            pytest.param(other, marks=pytest.mark.nightly)
-            for other in (floats_in_a_file, features_of_two_domains)
-        ),
-    ],
+    ("lesson", "make"),
+    [FIRST, *(pytest.param(*other, marks=pytest.mark.nightly) for other in OTHERS)],
 )
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
     monkeypatch.chdir(tmp_path)
     whole = datasets.load("digits-8x8")
     digits = replace(whole, images=whole.images[:400], labels=whole.labels[:400])
     path = make(digits)
-    vectors = make is features_of_two_domains
-    given = {"dataset": path, "rounds": 1, "local_epochs": 1, "repeats": 1}
-    if lesson == "03b_ocfl_controls":
-        given |= {"clients": 6, "draws": 60, "model": "perceptron" if vectors else "compact-cnn"}
-    elif vectors:
-        given |= {"version": "domains", "clients": None, "samples": None, "model": "perceptron"}
-    else:
-        given |= {"version": "quarter-turn", "clients": 4, "samples": 60}
-    options = [f"-p {name} {as_yaml(value)}" for name, value in given.items()]
-    notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
-    command = ["run", notebook, *" ".join(options).split(), "--record-only"]
-    assert main(command) == 0
+    words = [*command(lesson, path, rounds=1), "--record-only"]
+    assert main(words) == 0
     [record] = Path(os.environ["CFLKIT_RESULTS"]).iterdir()
     assert f"-{Path(path).stem}-" in record.name
     told = json.loads((record / "record.json").read_text(encoding="utf-8"))
@@ -596,29 +602,17 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
     rounds = pd.read_csv(record / "rounds.csv")
     assert rounds["accuracy"].notna().all()
 
-    assert main([*command, "--missing"]) == 0
+    assert main([*words, "--missing"]) == 0
     assert "the record is there already" in capsys.readouterr().out
     make(replace(digits, images=255 - digits.images))
-    assert main([*command, "--missing"]) == 2, "the same path has other data now"
+    assert main([*words, "--missing"]) == 2, "the same path has other data now"
     assert f"/{path}; run it again without --missing" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "lesson", ["01b_drift_measured", "02b_four_scenarios", "05b_emd_cfl_controls"]
-)
+@pytest.mark.parametrize("lesson", sorted({*SHORT} - {"03b_ocfl_controls"}))
 def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     """Also its figures and demonstrations, which a record does not need."""
     monkeypatch.chdir(tmp_path)
-    given = {"dataset": features_of_two_domains(datasets.load("digits-8x8"))}
-    given |= {"rounds": 2, "local_epochs": 1, "repeats": 1}
-    if lesson == "01b_drift_measured":
-        given |= {"clients": 6}
-    elif lesson == "02b_four_scenarios":
-        given |= {"clients": 6, "draws": 60}
-    else:
-        given |= {"version": "domains", "clients": None, "model": "perceptron", "compared": []}
-    notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
-    options = [part for name, value in given.items() for part in ("-p", name, json.dumps(value))]
-    options = [option.strip('"') for option in options]
-    assert main(["run", notebook, *options]) == 0
+    path = features_of_two_domains(datasets.load("digits-8x8"))
+    assert main(command(lesson, path, rounds=2)) == 0

@@ -88,14 +88,6 @@ def test_other_numbers_of_classes_are_divided_into_thirds(classes):
         assert counts.tolist() == [2] * classes
 
 
-def test_clients_of_one_cluster_share_samples_and_those_of_two_do_if_classes_overlap():
-    for overlap, shared in (("nonoverlapping", False), ("overlapping", True)):
-        held = [set(own) for own in held_by(make(overlap, clients=15))]
-        assert held[0] & held[1]
-        first, middle, last = (set().union(*held[start : start + 5]) for start in (0, 5, 10))
-        assert bool(first & middle) == bool(middle & last) == bool(held[0] & held[-1]) == shared
-
-
 def test_clients_of_an_imbalanced_cluster_share_one_dirichlet_draw():
     split = make("overlapping", "imbalanced", clients=15, seed=3)
     counts = partition.class_counts(split, LABELS)
@@ -116,15 +108,6 @@ def test_class_shares_of_imbalanced_clusters_are_from_dirichlet_1():
     assert np.mean(largest) == pytest.approx(sum(1 / n for n in range(1, 7)) / 6, abs=0.04)
 
 
-def test_a_client_keeps_what_draws_with_replacement_leave_and_trains_on_seven_tenths():
-    split = make(clients=15, draws=400)
-    for client, held in enumerate(held_by(split)):
-        pool = np.isin(LABELS, partition.NON_OVERLAPPING[10][split.clusters[client]]).sum()
-        expected = pool * (1 - (1 - 1 / pool) ** 400)
-        assert len(held) == pytest.approx(expected, abs=4 * np.sqrt(expected * 0.5))
-        assert len(split.test[client]) == round(0.3 * len(held))
-
-
 def test_clients_draw_as_numpys_generator_chooses():
     """The draws are written out, since `choice` would sum up the probabilities for each client."""
     split, generator = make(clients=6, seed=7), np.random.default_rng(7)
@@ -133,6 +116,7 @@ def test_clients_draw_as_numpys_generator_chooses():
         drawn = np.unique(generator.choice(3000, size=500, p=allowed / allowed.sum()))
         assert sorted(held) == drawn.tolist()
         generator.permutation(drawn)
+    assert [len(own) for own in split.test] == [round(0.3 * len(held)) for held in held_by(split)]
 
 
 @pytest.mark.slow
@@ -405,6 +389,7 @@ def of_two(**changed):
         ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
         ({"more": {"validation": [B, A, A]}}, "validation has 3 clients, but train has 2"),
         ({"more": {"validation": [B, -A]}}, "validation of client 1 has -2"),
+        ({"more": {"validation": [A, A]}}, "samples both for training and for validation"),
         ({"more": {"central": [A, B]}}, "no further split can have the name 'central'"),
         ({"clusters": np.array([0, 1, 1])}, "3 numbers for 2 clients"),
         ({"clusters": np.array(["a", "b"])}, "clusters has the type <U1; np.unique"),
@@ -443,11 +428,6 @@ def test_a_manifest_with_wrong_values_is_refused_in_one_line(tmp_path, change, s
     with pytest.raises(PartitionError, match=said) as error:
         Partition.load(path)
     assert "\n" not in str(error.value)
-
-
-def test_validation_samples_are_no_training_samples(split):
-    with pytest.raises(PartitionError, match="samples both for training and for validation"):
-        replace(split, more={"validation": [own.copy() for own in split.train]})
 
 
 def test_numbers_of_numpy_can_be_saved(small, tmp_path):

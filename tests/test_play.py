@@ -381,49 +381,27 @@ def test_each_link_of_the_file_leads_to_a_part_of_it():
 
 @pytest.mark.slow
 @in_chromium
-def test_it_plays_to_its_split_in_a_browser(javascript):
-    setting = {"clients": 8, "images": 20, "epochs": 2, "seed": 5}
-    choices = "&".join(f"{name}={value}" for name, value in setting.items())
-
+def test_it_plays_to_its_split_in_a_browser():
     async def play(tab):
         await tab.look(390, 844, calm=True)
         await tab.until("run.rounds.some((round) => round.fired)")
         return await tab.evaluate(
             """(() => {
               element("play").click();
-              const { rounds } = run, arrows = [...document.querySelectorAll("#star .shaft")];
+              const arrows = [...document.querySelectorAll("#star .shaft")];
               return {
-                rounds: rounds.slice(0, rounds.findIndex((round) => round.fired) + 1),
+                labels: run.rounds.find((round) => round.fired).labels,
                 width: document.documentElement.scrollWidth,
                 clusters: new Set(arrows.map((arrow) => arrow.getAttribute("stroke"))).size,
               };
             })()"""
         )
 
-    seen, events = in_browser(f"scene=two&{choices}&play=8", play)
+    choices = "scene=two&clients=8&images=20&epochs=2&seed=5&play=8"
+    seen, events = in_browser(choices, play)
     asked = {
         e["params"]["request"]["url"] for e in events if e["method"].endswith("requestWillBeSent")
     }
     assert all(address.startswith(("file:", "blob:", "data:")) for address in asked)
     assert seen["width"] <= 390
-    labels = seen["rounds"][-1]["labels"]
-    assert seen["clusters"] == max(labels) + 1
-    # The worker has the numbers of the engine
-    found = javascript(
-        """(() => {
-          const own = makeClients(unpacked(packed), { ...setting, groups: SCENES.two.groups });
-          const server = setup(initialModel(setting.seed), own.length);
-          const { images, epochs, seed } = setting;
-          const training = { batch: BATCH, rate: 0.05, momentum: 0.9 };
-          for (let t = 0; !server.clustered; t++) {
-            const orders = own.map((_, i) => batchOrders(images, epochs, seed, i, t));
-            aggregate(server, localUpdates(server.models, server.labels, own, orders, training));
-          }
-          return server;
-        })()""",
-        packed=json.loads(build.digits()),
-        setting=setting,
-    )
-    assert found["labels"] == labels
-    temperatures = [round["temperature"] for round in seen["rounds"]]
-    assert found["temperatures"] == pytest.approx(temperatures, abs=1e-9)
+    assert seen["clusters"] == max(seen["labels"]) + 1 > 1

@@ -178,6 +178,27 @@ def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
 
 
 @pytest.mark.slow
+def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(committed):
+    """Count what OCFL's variants found again, from the records' files alone."""
+    found = {}
+    for folder in (record.folder for record in committed if record.paper == "ocfl"):
+        given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
+        whole = given["rounds"] == 50  # runs of ocfl/first-round end before any trigger
+        if given.get("until") == "clusters" and given["draws"] is None and whole:
+            scenario = tuple(given[name] for name in ("dataset", "overlap", "balance", "clients"))
+            last = pd.read_csv(folder / "rounds.csv").groupby("method").tail(1)
+            for method, ari in zip(last["method"], last["ari"], strict=True):
+                found.setdefault(method, {})[scenario, given["seed"]] = ari
+    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
+    variants = [name for name in found if name.startswith("OCFL-")]
+    assert len(variants) == 6
+    for method in variants:
+        scenarios, aris = {scenario for scenario, _ in found[method]}, [*found[method].values()]
+        numbers = [len(scenarios), len(aris), aris.count(1), f"{sum(aris) / len(aris):.3f}"]
+        assert f"| ocfl | {method} | {' | '.join(map(str, numbers))} |" in text
+
+
+@pytest.mark.slow
 def test_runs_without_clusters_are_not_in_the_table_of_true_groups(committed):
     """Soft methods have no clusters, and methods that diverged have no measures."""
     record = next(r for r in committed if r.parameters.get("until") == "clusters")

@@ -1,12 +1,14 @@
-"""Tests of the reports' tables against small ones that were made by hand."""
+"""Tests of the reports' tables; what a report prints is compared when it is executed again."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from reports import costs, results, tables
+from reports import results, tables, thresholds
 
-from cflkit.reproduce import ledger, stats
-from cflkit.reproduce.papers import ocfl
+from cflkit import clustering, metrics
+from cflkit.methods.emd_cfl_variants import clusters_of
+from cflkit.reproduce import ledger, records, stats
+from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
 from cflkit.reproduce.papers.base import SCORES
 from cflkit.reproduce.records import PROJECT, Record
 
@@ -90,87 +92,6 @@ def test_printed_numbers_beside_those_of_similar_data():
     assert np.isnan([b["ours"], b["value"]]).all()
 
 
-@pytest.mark.parametrize(
-    ("curve", "options", "first"),
-    [([3, 2, 2, 4], {}, 4), ([3, 2, 2, 4], {"strict": False}, 3), ([3, 2], {}, None)],
-)
-def test_the_first_rise(curve, options, first):
-    assert tables.first_rise(curve, **options) == first
-    assert tables.first_rise(curve, before=float("-inf")) == 1
-
-
-def test_how_temperatures_begin_and_what_ocfl_finds():
-    run, other = of_ocfl(), of_ocfl(seed=1, curve=(0.5, 0.7), fired=2)
-    assert tables.temperatures(run) == [0.5, 0.4, 0.6]
-    steps = tables.first_steps({SCENARIO[:3]: [run]}, {SCENARIO[:3]: [0.4, 0.6, 0.5]})
-    expected = {"seed": 0, "theirs": 2, "their step": "rises", "ours": 3, "our step": "falls"}
-    assert expected.items() <= steps.iloc[0].to_dict().items()
-    assert steps.loc[0, "distance"] == pytest.approx(0.15)
-    index = pd.MultiIndex.from_tuples([(*SCENARIO, name) for name in ocfl.CLUSTERERS])
-    printed = pd.DataFrame({"clustering round": 5.0, "RAND": 0.9}, index=index)
-    found = tables.outcomes([run, other], printed)
-    assert found["RAND"].tolist() == pytest.approx([0.96] * 4 + [0.98] * 4)
-    assert found["at their round"].tolist() == pytest.approx([0.92] * 8)
-    [row] = tables.over_seeds(found[found["method"] == "OCFL-KM"], "method").to_dict("records")
-    assert (row["round"], row["theirs"], row["ARI"]) == ("3, 2", 5, "1, 1")
-    assert row["RAND"] == pytest.approx(0.97)
-
-
-def test_clusters_of_round_1_are_compared_with_those_of_the_trigger():
-    truth = np.repeat(range(3), 5)
-    gamma = np.where(truth[:, None] == truth, 0.1, 0.8) - 0.1 * np.eye(15)
-    gamma[10:, :5] = gamma[:5, 10:] = 0.1  # the first and the last group look alike
-    kept = {"round": [1], "distances": ["|".join(f"{own:.4g}" for own in gamma.flat)]}
-    frames = [pd.DataFrame(kept | {"method": name}) for name in ocfl.CLUSTERERS]
-    early = record(pd.concat(frames), seed=1, **OF_OCFL)
-    found = tables.in_round_1([early], [of_ocfl(), of_ocfl(seed=1, fired=4)])
-    assert found["method"].tolist() == [*ocfl.CLUSTERERS]
-    assert (found["ARI in round 1"] < 0.7).all()
-    alike = {"seed": 1, "within": 0.1, "between": 0.1, "round": 4, "ARI": 1.0} | OF_OCFL
-    assert alike.items() <= found.iloc[0].to_dict().items()
-    with pytest.raises(KeyError):
-        tables.in_round_1([early], [of_ocfl()])
-
-
-def test_sattlers_two_cuts_stand_beside_each_other():
-    def played(name, first, second):  # one cluster, then two
-        rows = {"method": name, "round": range(1, 51), "ari": [0.0] * 24 + [first] * 26}
-        rows |= {"ami": 0.0, "homogeneity": 0.0, "settled": False}
-        end = {"ari": first, "n_clusters": second, "clustering_round": 25, "pf1": 0.5}
-        return record(rows, {name: end}, name, seed=2, **OF_OCFL)
-
-    exact, code = played("Sattler-exact", 1.0, 3), played("Sattler", 0.5, 4)
-    other = record(seed=0, **OF_OCFL)
-    assert tables.by_cut([exact], [other]).empty
-    found = tables.by_cut([exact], [other, code]).set_index("cut")
-    assert found["ARI"].to_dict() == {"complete": 0.5, "single": 1.0}
-    assert found["RAND"].to_dict() == pytest.approx({"complete": 0.26, "single": 0.52})
-    assert found["clusters"].to_dict() == {"complete": 4, "single": 3}
-    assert (OF_OCFL | {"seed": 2, "split": 25}).items() <= found.loc["single"].to_dict().items()
-
-
-def test_a_run_of_seed_0_is_of_both_kinds():
-    ends = {name: {"ari": 1.0, "clustering_round": 2} for name in ocfl.CLUSTERERS}
-    plain = {"engine": "threads", "perturbation": None, "until": "clusters", "seed": 0} | OF_OCFL
-    others = {"seed": 1}, {"perturbation": 3}, {"until": "rounds"}, {"engine": None}
-    runs = [record(summary=ends, **plain | change) for change in ({}, *others)]
-    kinds = tables.roundings(runs, "seeds", "roundings")["kind"].value_counts()
-    assert kinds.to_dict() == {"seeds": 2 * 4, "roundings": 2 * 4}
-
-
-def test_lines_of_versions():
-    columns = ["method", "measure", "value", "ours", "intended", "seeds"]
-    rows = [("A", "acc", 98.64, 50.0, 49.96, 3.0), ("A", "ari", 1, 0.5, np.nan, 3.0)]
-    table = pd.DataFrame(rows, columns=columns)
-    [a] = tables.version_lines(table, ["A"], {"ari": ".2f", "acc": ".1f"})
-    assert a.split() == ["A", "3", "1.00", "0.50", "–", "98.6", "50.0", "50.0"]
-
-
-def test_images_that_are_given_again():
-    run = record({"method": ["FedCRef"], "classes": ["0|0|1"]}, samples=10)
-    assert tables.share_given_again(run, [15, 15]) == pytest.approx(5 / 30)
-
-
 def test_methods_are_paired_by_seed_across_records():
     def of(name, seed, accuracy, finished="1"):
         ends = {name: {"accuracy": accuracy}}
@@ -185,6 +106,15 @@ def test_methods_are_paired_by_seed_across_records():
     more = [*runs, of("A", 2, 0.9, "2"), of("A", 3, 0.1)]
     assert results.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)
     assert results.paired(runs, "A", "C", "accuracy").n == 0
+
+
+@pytest.mark.parametrize(
+    ("curve", "options", "first"),
+    [([3, 2, 2, 4], {}, 4), ([3, 2, 2, 4], {"strict": False}, 3), ([3, 2], {}, None)],
+)
+def test_the_first_rise(curve, options, first):
+    assert tables.first_rise(curve, **options) == first
+    assert tables.first_rise(curve, before=float("-inf")) == 1
 
 
 def test_clusters_are_compared_with_the_last_ones_of_each_method():
@@ -207,14 +137,50 @@ def test_pairs_that_differ():
     assert tables.different_pairs(comparison) == []
 
 
+# --- The ARI over a threshold ---------------------------------------------------------------------
+
+TRUTH = np.array([0, 0, 0, 1, 1, 2])
+
+
+def distances(seed, noise=0.4):
+    """Distances of six clients in three groups, one apart from the next, on a noisy line."""
+    places = TRUTH + noise * np.random.default_rng(seed).normal(size=len(TRUTH))
+    return np.abs(np.subtract.outer(places, places))
+
+
+def directly(matrix, threshold, linkage):
+    if linkage is None:
+        return clusters_of(matrix, threshold)[0]
+    return clustering.make("agglomerative", threshold=threshold, linkage=linkage).fit_predict(
+        matrix
+    )
+
+
 @pytest.mark.slow
-def test_what_methods_were_told_and_cost(committed):
-    """Costs come from the records: FedEM trains its four models, and an oracle is told."""
-    bill = costs.told(committed)
-    assert (bill.loc["FedAvg", ["trainings", "down", "up"]] == 1).all()
-    assert bill.loc["FedEM", ["trainings", "down", "up"]].tolist() == [4, 4, 4]
-    assert bill.loc[["IFCA", "PACFL", "Oracle"], "k"].tolist() == ["told", "–", "the groups"]
-    assert bill.loc["EMD-CFL", "sees"] == "models, projected embeddings"
-    found, rounds = bill.loc["PACFL"], 3
-    assert found["per training"] == pytest.approx(found["accuracy"] / rounds)
-    assert bill["threshold"].ne("–").sum() == len(costs.CHOSEN)
+@pytest.mark.parametrize("linkage", [None, "weighted", "complete"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_curve_has_the_ari_of_every_threshold(linkage, seed):
+    matrix = distances(seed)
+    if linkage is None:  # a score of EMD-CFL has two sides, also that of a client with itself
+        np.fill_diagonal(matrix, np.random.default_rng(seed).uniform(0, 1, len(TRUTH)))
+    found = thresholds.curve(matrix, TRUTH, linkage)
+    assert (found["high"].iloc[:-1].to_numpy() == found["low"].iloc[1:].to_numpy()).all()
+    # Also at the ends of the intervals: a threshold cuts above what is smaller than itself
+    tried = np.r_[np.linspace(0.01, 3, 40), found["high"].iloc[:-1]]
+    aris = [metrics.agreement(TRUTH, directly(matrix, own, linkage))["ari"] for own in tried]
+    assert thresholds.at(found, tried) == pytest.approx(aris)
+    assert found["clusters"].iloc[-1] == 1
+
+
+@pytest.mark.slow
+def test_the_curve_of_a_record_has_its_own_ari_at_its_own_threshold(committed):
+    paper, compared = PAPERS["emd-cfl"], 0
+    for (_, _, _, method), runs in thresholds.by_scenario(committed).items():
+        cut = thresholds.CUTS[method.removesuffix(records.AS_PUBLISHED)]
+        for run in (run for run in runs if thresholds.recorded(run, method)):
+            assert not paper.is_one_group(run)
+            used = cut.used(emd_cfl.Parameters.checked(run.parameters))
+            [ari] = thresholds.at(thresholds.curve_of(run, method), [used])
+            assert ari == pytest.approx(run.by_method[method]["ari"].iloc[0]), (run.id, method)
+            compared += 1
+    assert compared >= 20

@@ -166,12 +166,6 @@ def test_large_buffers_hide_the_groups_and_keep_norms_up_if_they_are_compared(in
     assert (other.mean_norms[0] >= 1000) == include_buffers
 
 
-def test_one_client_is_one_cluster():
-    method = play(briggs(rounds=0), OPPOSED[:1])
-    assert method.labels.tolist() == [0]
-    assert method.scalars == {"merge_heights": ""}
-
-
 def test_zero_updates_have_no_direction_and_stay_apart_from_each_other():
     """Their cosine distance is 1, so a lower threshold gives singletons, a higher one a cluster."""
     assert len(play(briggs(rounds=0), torch.zeros(4, 2)).labels.unique()) == 4

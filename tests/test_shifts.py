@@ -12,7 +12,6 @@ from matplotlib import colormaps
 from torchvision.transforms.functional import rotate
 
 from cflkit import datasets
-from cflkit.federation import Federation
 from cflkit.partition import PartitionError, shifts
 
 
@@ -201,15 +200,6 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
     assert {len(i) for i in coloured.test} == {890, 900}
     _, meant = shifts.make(mnist, "four", clients=40)
     assert {len(i) for i in meant.test} == {890, 900}
-
-
-def test_a_federation_runs_on_what_comes_out(digits):
-    shifted, split = shifts.make(digits, "backdoor", clients=6)
-    federation = Federation(shifted, split, device="cpu")
-    assert federation.num_samples(0, "backdoor") == federation.num_samples(0, "test")
-    assert federation.num_samples(5, "backdoor") == 0
-    assert federation.num_samples(0, "validation") == len(split.more["validation"][0])
-    assert len(federation.targets(0, "central")) == 0
 
 
 def features(digits):

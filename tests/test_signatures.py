@@ -8,7 +8,7 @@ import torch
 from rounds import first_jobs, gradient
 from rounds import run as run_alone
 
-from cflkit import datasets, methods, models
+from cflkit import datasets, methods
 from cflkit.federation import Federation, Jobs, LocalTraining, clients
 from cflkit.methods.baselines.questions import loss_gradient
 from cflkit.partition import Partition
@@ -44,17 +44,6 @@ def federate(bumps):
 
 def run(federation, rounds=WARM_UP + 2, **options):
     return run_alone("signatures", federation, rounds, warm_up=WARM_UP, **options)[0]
-
-
-def test_features_reach_the_network_as_they_are(bumps, federate):
-    inputs, labels = federate().inputs([0, 5, 77])
-    assert torch.equal(inputs, bumps[0].images[[0, 5, 77]])
-    assert torch.equal(labels, bumps[0].labels[[0, 5, 77]])
-
-
-def test_the_perceptron_is_that_of_the_tutorial():
-    shapes = [tuple(p.shape) for p in models.make("perceptron", (32, 1, 1), 10).parameters()]
-    assert shapes == [(64, 32), (64,), (10, 64), (10,)]
 
 
 @pytest.mark.slow
@@ -148,12 +137,6 @@ def test_a_client_without_gradient_has_no_direction():
     method = methods.make("signatures", k=2)
     signatures = np.array([[1.0, 0], [2.0, 0], [0, 0]])
     assert method.cluster(signatures).tolist() == [0, 0, 1]
-
-
-def test_before_the_clustering_it_is_fedavg(federate_turned):
-    federation = federate_turned()
-    fedavg, _ = run_alone("fedavg", federation, WARM_UP)
-    assert torch.equal(run(federation, WARM_UP).models, fedavg.models)
 
 
 @pytest.mark.slow

@@ -344,14 +344,6 @@ def test_similar_feature_spaces_cost_more(signed, federate_turned):
     np.testing.assert_allclose(costs, expected, atol=1e-9)
 
 
-def test_fedsac_without_complementarity_is_pfedgraph(federate_turned):
-    """Then λ₂ is 1/α in the programme of pFedGraph."""
-    fedsac, _ = run("fedsac", federate_turned(), lambda1=0.0, lambda2=2.0)
-    other, _ = run("pfedgraph", federate_turned(), alpha=0.5)
-    torch.testing.assert_close(fedsac.graph, other.graph)
-    torch.testing.assert_close(fedsac.models, other.models, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("components", [2, 3])
 def test_a_feature_space_is_that_of_the_clients_own_model(components, federate_turned):
