@@ -1,13 +1,7 @@
-"""The house in numbers: how large its rooms are, and how many of them a round walks through.
+"""What the limits of the house are measured with: lines, imports, and what a round walks through.
 
-``python tests/house.py [CHECKOUT ...]`` prints these numbers of each checkout, so that two can be
-compared:
-
-- the lines of each room and ring of the package, and of the tests;
-- the files above 400 lines, the longest function (lines of code, without docstring and comments),
-  and the highest cyclomatic complexity;
-- the circles of imports, also those inside functions and for type checking;
-- the files and functions that one round of FedAvg, IFCA and OCFL passes through (traced).
+``python tests/house.py --trace NAME`` prints the functions that the second round of a method, or
+``batch``, passes through.
 """
 
 import argparse
@@ -22,16 +16,8 @@ from pathlib import Path
 import networkx
 
 HERE = Path(__file__).resolve().parent.parent
-RINGS = {"reproduce": 2, "__main__": 3, "commands": 3, "course": 3, "flower": 3, "check": 3}
-RINGS |= {"groups": 3, "compare": 3}
 LARGE = 400
 METHODS = ("fedavg", "ifca", "ocfl")  # of which a round is traced
-# Each of these adds one path through a function (McCabe), and so does each operator in a chain of
-# and/or
-BRANCHES = (
-    *(ast.If, ast.IfExp, ast.For, ast.While),
-    *(ast.ExceptHandler, ast.Assert, ast.comprehension, ast.match_case),
-)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 NO_CODE = (
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
@@ -50,20 +36,13 @@ def lines_of_code(text):
     return found - prose
 
 
-def complexity(function):
-    """Compute the cyclomatic complexity: one plus the branches, also those of inner functions."""
-    nodes = list(ast.walk(function))
-    chains = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
-    return 1 + sum(isinstance(node, BRANCHES) for node in nodes) + chains
-
-
 def functions(text, name):
-    """Yield the place of each function, its lines of code, and its complexity."""
+    """Yield the place of each function, and its lines of code."""
     code = lines_of_code(text)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, FUNCTIONS):
             lines = len(code & set(range(node.lineno, node.end_lineno + 1)))
-            yield f"{name}:{node.name}", lines, complexity(node)
+            yield f"{name}:{node.name}", lines
 
 
 def imports(checkout):
@@ -175,56 +154,8 @@ def one_batch():
     return run
 
 
-def report(checkout):
-    """Print the numbers of a checkout."""
-    texts = {
-        path.relative_to(checkout).as_posix(): path.read_text(encoding="utf-8")
-        for folder in ("cflkit", "tests")
-        for path in sorted((checkout / folder).rglob("*.py"))
-    }
-    lines = {name: len(text.splitlines()) for name, text in texts.items()}
-    print(f"{checkout}\n")
-    rooms = {}
-    for name, count in lines.items():
-        top, *rest = name.removesuffix(".py").split("/")
-        room = "tests" if top == "tests" else "/".join(rest[: 1 + (rest[1:2] == ["baselines"])])
-        rooms[room] = rooms.get(room, 0) + count
-    for room, count in rooms.items():
-        ring = "" if room == "tests" else f"ring {RINGS.get(room, 1)}"
-        print(f"  {ring:8s}{room:24s}{count:7,d} lines")
-    for ring in (1, 2, 3):
-        inside = [r for r in rooms if RINGS.get(r, 1) == ring and r != "tests"]
-        print(f"  ring {ring}: {sum(rooms[room] for room in inside):,d} lines")
-    print(f"  ring 1 without baselines: {ring_one(rooms):,d} lines")
-    print(f"  the package: {sum(c for room, c in rooms.items() if room != 'tests'):,d} lines")
-    package = {name: text for name, text in texts.items() if name.startswith("cflkit")}
-    large = [f"{name} {lines[name]}" for name in package if lines[name] > LARGE]
-    print(f"  files above {LARGE} lines: {', '.join(large) or 'none'}")
-    found = [f for name, text in package.items() for f in functions(text, name)]
-    place, longest, _ = max(found, key=lambda f: f[1])
-    print(f"  longest function: {longest} lines of code, {place}")
-    place, _, branches = max(found, key=lambda f: f[2])
-    print(f"  highest complexity: {branches}, {place}")
-    print(f"  circles of imports: {len(circles(checkout))}")
-    for method, called in walked(checkout).items():
-        files = {file for file, _ in called}
-        print(f"  a round of {method}: {len(files)} files, {len(called)} functions")
-        print(f"    {', '.join(sorted(files))}")
-
-
-def ring_one(rooms):
-    """Return the lines of ring 1 without the baselines."""
-    apart = ("tests", "methods/baselines")
-    return sum(c for r, c in rooms.items() if RINGS.get(r, 1) == 1 and r not in apart)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkouts", nargs="*", metavar="CHECKOUT", help="by default this one")
-    parser.add_argument("--trace", nargs="+", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    for name in given.trace or []:
+    parser.add_argument("--trace", nargs="+", required=True, metavar="NAME")
+    for name in parser.parse_args().trace:
         trace(name)
-    if not given.trace:
-        for place in given.checkouts or [HERE]:
-            report(Path(place).resolve())
