@@ -13,6 +13,7 @@ from jupyter_client import KernelManager
 from torch import nn
 
 from cflkit import _project, datasets, models, partition
+from cflkit.__main__ import main
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
 from cflkit.reproduce import notebooks, records
@@ -138,6 +139,30 @@ def normalised(monkeypatch):
 
     monkeypatch.setitem(models.MODELS, "normalised", build)
     return "normalised"
+
+
+@pytest.fixture
+def refuse(capsys):
+    """Run a command that must fail and write no record; return its error message of one line."""
+
+    def run(*words):
+        before = set(records.results().glob("*"))
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        out, err = capsys.readouterr()
+        assert not out and err.startswith("error: ") and err.count("\n") == 1
+        assert set(records.results().glob("*")) == before
+        return err
+
+    return run
+
+
+@pytest.fixture
+def no_draws():
+    """Check that a test draws nothing from torch's global generator."""
+    before = torch.get_rng_state()
+    yield
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.fixture(autouse=True)

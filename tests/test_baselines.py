@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rounds import begin, first_jobs, run
-from scipy.linalg import subspace_angles
 from scipy.spatial.distance import cdist
 from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
@@ -226,42 +225,6 @@ def test_ifcas_models_begin_differently_and_the_first_with_the_common_one(federa
 # --- PACFL ---------------------------------------------------------------------------------------
 
 
-def test_weighted_linkage_is_the_mean_of_the_two_merged_rows():
-    """Merge by hand, as in the paper's algorithm, until no distance is below the threshold."""
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        points = rng.normal(size=(9, 2))
-        distance = cdist(points, points)
-        threshold = float(rng.uniform(0.5, 2))
-        groups, matrix = [{i} for i in range(9)], distance + np.diag(np.full(9, np.inf))
-        while len(groups) > 1 and matrix.min() < threshold:
-            i, j = sorted(np.unravel_index(matrix.argmin(), matrix.shape))
-            row = (matrix[i] + matrix[j]) / 2
-            matrix[i], matrix[:, i] = row, row
-            matrix[i, i] = np.inf
-            matrix = np.delete(np.delete(matrix, j, 0), j, 1)
-            groups[i] |= groups.pop(j)
-        cut = clustering.make("agglomerative", threshold=threshold, linkage="weighted")
-        labels = cut.fit_predict(distance)
-        assert {frozenset(np.flatnonzero(labels == c)) for c in set(labels)} == set(
-            map(frozenset, groups)
-        )
-
-
-def test_angles_of_opposite_vectors():
-    one, other = np.array([[1.0], [0.0]]), np.array([[-1.0], [0.0]])
-    assert principal_angles([one, other])[0, 1] == 0
-    assert principal_angles([one, other], signed=True)[0, 1] == 180
-
-
-def test_the_smallest_angle_of_single_directions_is_scipys():
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        one, other = (v / np.linalg.norm(v) for v in rng.normal(size=(2, 4, 1)))
-        expected = np.degrees(subspace_angles(one, other)[0])
-        assert principal_angles([one, other])[0, 1] == pytest.approx(expected)
-
-
 def test_the_papers_angles_are_those_of_singular_values_and_of_paired_columns():
     """No basis of a space changes its principal angles, but the authors' code compares columns."""
     rng = np.random.default_rng(2)
@@ -468,18 +431,6 @@ def test_groups_exchange_buffers_as_parameters_if_they_are_told_to(federate_turn
 # --- FeSEM ---------------------------------------------------------------------------------------
 
 
-def test_clients_join_the_nearest_centre_and_centres_are_means(federate_turned):
-    federation = federate_turned()
-    method = begin("fesem", federation, k=2, mu=0.0)
-    for t in range(3):
-        federation.converse(method.round(t))
-        for centre in range(2):
-            mean = method.latest[method.labels == centre].mean(dim=0)
-            torch.testing.assert_close(method.models[centre], mean, rtol=1e-5, atol=1e-6)
-    distances = cdist(method.latest.numpy(), method.models.numpy())
-    assert method.nearest().tolist() == distances.argmin(axis=1).tolist()
-
-
 def test_batchnorms_statistics_do_not_decide_which_centre_is_nearest(federate_turned):
     method = begin("fesem", federate_turned(), k=2)
     method.server.parameters = 2
@@ -502,22 +453,6 @@ def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federate_turn
     for number, model in enumerate(sent.models):
         members = method.latest[torch.tensor(TRUTH) == number]
         torch.testing.assert_close(model, members.mean(dim=0), rtol=1e-5, atol=1e-6)
-
-
-def test_a_centre_pulls_its_clients(federate_turned):
-    spread = {}
-    for mu in (0.0, 10.0):
-        method, _ = run("fesem", federate_turned(), rounds=1, k=1, mu=mu)
-        spread[mu] = float((method.latest - method.models[0]).norm(dim=1).mean())
-    assert spread[10.0] < 0.8 * spread[0.0]
-
-
-def test_fesem_as_published_keeps_one_cluster(federate_turned):
-    method, table = run("fesem", federate_turned(), k=2, zeros_first=True)
-    assert method.labels.tolist() == [0] * 6
-    assert (table["ari"] == 0).all()
-    intended, _ = run("fesem", federate_turned(), k=2)
-    assert intended.labels.tolist() == TRUTH
 
 
 def test_fesem_as_published_keeps_one_cluster_of_very_unequal_clients(turned):
@@ -610,10 +545,6 @@ def test_relabelling_keeps_the_clusters_and_as_many_numbers_as_possible(pairs):
     assert (np.equal.outer(names, names) == np.equal.outer(found, found)).all()
     best = max((np.array(p)[found] == before).sum() for p in itertools.permutations(range(5)))
     assert (names == before).sum() == best
-
-
-def test_two_groups_that_exchange_their_numbers_get_them_back():
-    assert relabel([1, 1, 0, 0, 0], [0, 0, 1, 1, 0]).tolist() == [0, 0, 1, 1, 1]
 
 
 # --- StoCFL --------------------------------------------------------------------------------------

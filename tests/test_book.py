@@ -45,12 +45,15 @@ def book(repository, tmp_path_factory):
     return site, {path: Page(path) for path in site.rglob("*.html")}, done.stderr
 
 
+def outputs_of(notebook):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [output for cell in cells for output in cell.get("outputs", ())]
+
+
 def test_each_figure_has_its_own_text(book):
     site, pages, _ = book
     for notebook in PROJECT.glob("notebooks/*.ipynb"):
-        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        facts = [output.get("metadata", {}).get("image/png", {}) for output in outputs]
+        facts = [one.get("metadata", {}).get("image/png", {}) for one in outputs_of(notebook)]
         page = pages[site / "notebooks" / f"{notebook.stem}.html"]
         shown = [alt for _, alt in page.pictures]
         for own in facts:  # each frame of a moving figure begins with its own name
@@ -114,9 +117,7 @@ def test_each_lesson_has_a_page_to_hand_out_and_slides_without_a_network(book):
             site / "handouts" / f"{lesson.stem[:2]}{of}.html" for of in ("", "_slides")
         )
         assert len(pages[sheet].pictures) == 1
-        cells = json.loads(lesson.read_text(encoding="utf-8"))["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        figures = sum("image/png" in output.get("data", {}) for output in outputs)
+        figures = sum("image/png" in output.get("data", {}) for output in outputs_of(lesson))
         text = slides.read_text(encoding="utf-8")
         assert text.count("<section>") >= figures + 3, "a title, the figures, and two of words"
         for page in (sheet, slides):

@@ -77,13 +77,6 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
 SETTINGS = [{"engine": "stacked"}, {"perturbed": True}]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("options", SETTINGS)
-def test_engine_and_perturbation_reach_the_lesson(lesson, options):
-    [_, row] = robust.measure(lesson, range(1), **options)
-    assert (row["setting"], row["held"]) == (options.get("engine", "perturbed"), 0)
-
-
 @pytest.mark.parametrize("options", SETTINGS)
 def test_engine_and_perturbation_are_settings_of_their_own(lesson, options):
     own = robust.Measurement(notebooks.read_notebook(lesson), {}, **options)
@@ -101,16 +94,6 @@ def test_changed_code_is_measured_anew(lesson):
     notebook.cells[1].source += "\npass"
     nbformat.write(notebook, lesson)
     assert folder(lesson) != before
-
-
-@pytest.mark.nightly
-def test_a_run_that_fails_is_named_and_shows_where(lesson):
-    notebook = nbformat.read(lesson, as_version=4)
-    notebook.cells[1].source = "assert seed != 1\n" + notebook.cells[1].source
-    nbformat.write(notebook, lesson)
-    with pytest.raises(notebooks.NotebookError, match="lesson failed with seed 1: AssertionError"):
-        robust.measure(lesson, [1])
-    assert (folder(lesson) / "1.work" / robust.EXECUTED).exists()
 
 
 @pytest.mark.parametrize(

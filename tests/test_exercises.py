@@ -530,7 +530,7 @@ def test_a_course_that_was_killed_leaves_nothing_in_the_way(tmp_path, monkeypatc
     assert [*tmp_path.iterdir()] == [tmp_path / "student"]
 
 
-def test_a_course_of_some_exercises_has_these_and_what_they_need(tmp_path, capsys):
+def test_a_course_of_some_exercises_has_these_and_what_they_need(tmp_path, refuse):
     """01.3 calls the functions of 01.1 and 01.2; of another lesson there is nothing."""
     assert main(["course", str(tmp_path / "week"), "--exercises", "01.3", "03.1"]) == 0
     written = sorted(str(p.relative_to(tmp_path / "week")) for p in (tmp_path / "week").glob("*/*"))
@@ -543,8 +543,8 @@ def test_a_course_of_some_exercises_has_these_and_what_they_need(tmp_path, capsy
         assert [e.id for cell in cells if (e := versions.answered(cell))] == ids
         assert "Quiz" not in str(cells)
     for wrong in ("01.11", "1.1"):
-        assert main(["course", str(tmp_path / "no"), "--exercises", wrong]) == 2
-        assert f"no exercise {wrong!r}; did you mean '01.1'?" in capsys.readouterr().err
+        told = refuse("course", tmp_path / "no", "--exercises", wrong)
+        assert f"no exercise {wrong!r}; did you mean '01.1'?" in told
     assert not (tmp_path / "no").exists()
 
 
@@ -567,10 +567,9 @@ def test_a_check_ends_well_before_nbgrader_ends_a_cell(tmp_path):
     assert min(30, limit) - 10 >= 2 * cflkit.check.SECONDS
 
 
-def test_a_course_overwrites_nothing(tmp_path, capsys):
+def test_a_course_overwrites_nothing(tmp_path, refuse):
     (tmp_path / "mine.txt").touch()
-    assert main(["course", str(tmp_path)]) == 2
-    assert "has files already" in capsys.readouterr().err
+    assert "has files already" in refuse("course", tmp_path)
 
 
 def half_solved(notebook):

@@ -38,19 +38,14 @@ def test_the_training_samples_are_the_tutorials_own(made):
 def test_new_samples_have_the_same_distribution_and_are_others(made):
     samples, split = made
     for client in range(split.clients):
-        train, test = (set(samples.labels[p[client]].tolist()) for p in (split.train, split.test))
-        assert (
-            train == test == set(range(3 * split.clusters[client], 3 * split.clusters[client] + 4))
-        )
+        own = set(range(3 * split.clusters[client], 3 * split.clusters[client] + 4))
+        for part in (split.train, split.test):
+            assert set(samples.labels[part[client]].tolist()) == own
     own = np.concatenate(split.test)
     assert len(own) == 30 * features.NEW_SAMPLES
     noise = samples.images[own].flatten(1) - 2 * torch.eye(32)[samples.labels[own]]
     # A sum of squares of standard normal numbers; one in 10,000 seeds would fail
-    assert (
-        chi2.ppf(5e-5, noise.numel())
-        < float((noise.double() ** 2).sum())
-        < chi2.ppf(1 - 5e-5, noise.numel())
-    )
+    assert 5e-5 < chi2.cdf(float((noise.double() ** 2).sum()), noise.numel()) < 1 - 5e-5
     assert len(torch.unique(samples.images, dim=0)) == len(samples.images)
 
 
@@ -97,7 +92,9 @@ def test_a_network_that_cannot_take_features_is_refused_with_advice(made, monkey
 
 
 @pytest.mark.parametrize("network", ["linear", "perceptron", "mine"])
-def test_a_network_that_takes_features_is_left_as_it_was_built(made, monkeypatch, network):
+def test_a_network_that_takes_features_is_left_as_it_was_built(
+    made, monkeypatch, network, no_draws
+):
     """The first pass must not change statistics, draw numbers or end the training mode."""
 
     def build(shape, classes):
@@ -105,11 +102,7 @@ def test_a_network_that_takes_features_is_left_as_it_was_built(made, monkeypatch
         return own.append(nn.Linear(shape[0], classes))
 
     monkeypatch.setitem(models.MODELS, "mine", build)
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
     federation = Federation(*made, network, device="cpu")
-    assert torch.equal(torch.rand(3), expected)
     first = federation.blueprint.first
     assert first.network.training
     assert torch.equal(first.row, federation.initial())

@@ -29,11 +29,10 @@ from cflkit.federation import (
     stacked,
     training,
 )
-from cflkit.federation.clients import Batch, Clients, spare_memory
+from cflkit.federation.clients import Clients, spare_memory
 from cflkit.federation.federation import TRAIN
 from cflkit.federation.machine import ENGINES, products_on_cuda
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.federation.stacked import Schedule
 from cflkit.models.rows import RowModel, blas_libraries, digests, digests_on_gpu
 from cflkit.partition import Partition
 
@@ -46,6 +45,12 @@ ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3, weight_
 def federate(federate):
     """Build federations of networks with convolutions."""
     return lambda model="compact-cnn", *rest, **options: federate(model, *rest, **options)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    """Run a test that asks for it with each engine."""
+    return request.param
 
 
 def cross_entropy(network, pixels, labels, batch):
@@ -84,10 +89,11 @@ def float64():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("training", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engine, training):
     federation = federate(training=training, engine=engine)
+    lengths = {len(federation.batches(client, 3)) for client in range(federation.clients)}
+    assert training is not MOMENTUM or len(lengths) > 1, "some are done early"
     trained = federation.train(first_jobs(federation), round=3)
     for client in range(federation.clients):
         expected = plain_loop(federation, small, "compact-cnn", client, round=3)
@@ -184,7 +190,6 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "options",
     [
@@ -221,20 +226,14 @@ def test_weights_and_penalties_do_what_their_formulas_say(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
-def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federate, engine):
+def test_the_start_is_the_usual_anchor(federate, engine):
     federation = federate(engine=engine)
     jobs = first_jobs(federation)
-    ones = [torch.ones(federation.num_samples(c)) for c in range(federation.clients)]
-    usual = federation.train(jobs, 0)
-    weighted = federation.train(jobs.replace(weights=ones), 0)
-    torch.testing.assert_close(weighted, usual, rtol=1e-5, atol=1e-6)
     pulled = jobs.replace(training=replace(federation.training, penalty="proximal", strength=0.1))
     named = pulled.replace(anchor=jobs.models[jobs.model_of])
     assert torch.equal(federation.train(pulled, 0), federation.train(named, 0))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_without_samples_keeps_its_model(federate, engine):
     federation = federate(engine=engine)
     training = replace(federation.training, weight_decay=0.1)
@@ -368,7 +367,6 @@ def test_a_question_is_answered_by_each_client_from_its_own_data(federate, small
         assert torch.equal(own_losses, losses[client])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_to_do_is_no_error(federate, engine):
     federation = federate(engine=engine)
     nothing = first_jobs(federation, [])
@@ -420,17 +418,6 @@ def test_batch_normalisation_has_an_answer_for_a_batch_of_one(small, monkeypatch
     network = federation.network(federation.initial())
     last = network.features(small.images[held[0][16:]].float() / 255).flatten(1)
     torch.testing.assert_close(embedded[0][16:], last.detach())
-
-
-@pytest.mark.slow
-def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
-    """Momentum must not change a stacked model after its client's last batch."""
-    federation = federate(training=MOMENTUM, engine="stacked")
-    assert len({len(federation.batches(c, 0)) for c in range(federation.clients)}) > 1
-    together = federation.train(first_jobs(federation), 0)
-    for client in range(federation.clients):
-        [alone] = federation.train(first_jobs(federation, [client]), 0)
-        torch.testing.assert_close(together[client], alone, rtol=1e-3, atol=1e-3)
 
 
 def stacks_of(federation, monkeypatch):
@@ -513,29 +500,11 @@ def test_each_client_computes_on_one_core(federate, monkeypatch, threads):
     assert seen == {1}
 
 
-def test_padding_has_no_share_in_a_loss():
-    batches = [[Batch(torch.tensor([3, 1, 2]))], [Batch(torch.tensor([5]))], []]
-    schedule = Schedule.of(batches, torch.device("cpu"))
-    assert schedule.index.tolist() == [[[3, 1, 2], [5, 0, 0], [0, 0, 0]]]
-    expected = torch.tensor([[[1 / 3] * 3, [1, 0, 0], [0, 0, 0]]])
-    torch.testing.assert_close(schedule.shares, expected)
-    assert schedule.sizes == [[3, 1, 0]]
-    batches[1] = [Batch(torch.tensor([5]), weights=torch.tensor([0.5]))]  # others have none
-    expected[0, 1, 0] = 0.5
-    torch.testing.assert_close(Schedule.of(batches, torch.device("cpu")).shares, expected)
-    assert sorted(schedule.groups(0, alike=True), key=str) == [([0], 3), ([1], 1)]
-    assert schedule.groups(0, alike=False) == [(slice(2), 3)]
-
-
 @pytest.mark.slow
-def test_stacked_training_leaves_the_global_generator_alone(federate):
+def test_building_and_stacked_training_leave_the_global_generator_alone(federate, no_draws):
     federation = federate("ocfl-cnn", engine="stacked")
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
     assert federation.data.bytes_per_sample > 0
     federation.train(first_jobs(federation, [0]), 0)
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_the_bytes_of_a_sample_are_measured_before_any_thread_computes(federate, monkeypatch):
@@ -568,7 +537,6 @@ def test_a_stack_counts_what_the_backward_pass_keeps(federate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
 def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     exact = federate(engine=engine)
     coarse = federate(engine=engine, training=replace(exact.training, precision="bfloat16"))
@@ -644,7 +612,6 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn"])
 def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, engine, model):
     """Stand in for a GPU: operations refuse to mix torch's device ``meta`` with the CPU."""
@@ -672,7 +639,6 @@ def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     assert torch.equal(first, other.train(backwards, 1).flip(0))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engine):
     """The result is the same as for a client that holds only these samples."""
     parts = [torch.arange(0, 20), torch.arange(30, 43)]
@@ -690,7 +656,6 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
 def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     training = LocalTraining(epochs=10, batch_size=16, optimizer="adam", lr=1e-3)
     federation = federate("autoencoder", training, engine=engine)
@@ -750,14 +715,6 @@ def test_an_epoch_is_a_permutation_of_the_clients_samples(federate, split):
     assert not torch.equal(batches[:n], batches[n:])
 
 
-def test_building_a_federation_leaves_the_global_generator_alone(federate):
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
-    federate()
-    assert torch.equal(torch.rand(3), expected)
-
-
 @pytest.mark.slow
 def test_predict_losses_and_embed_agree_with_the_network(federate, small, split):
     federation = federate("ocfl-cnn")
@@ -809,15 +766,12 @@ def test_bad_requests_are_refused(small, split, federate):
     ("options", "message"),
     [
         ({"epochs": 0}, "epochs\n  Input should be greater than or equal to 1"),
-        ({"batch_size": 0}, "batch_size\n  Input should be greater than or equal to 1"),
         ({"lr": 0.0}, "lr\n  Input should be greater than 0"),
-        ({"lr": float("nan")}, "lr\n  Input should be a finite number"),
         ({"precision": "float8"}, "precision\n  Input should be 'float32', 'tf32' or 'bfloat16'"),
         ({"optimizer": "lion"}, "optimizer\n  Input should be 'sgd' or 'adam'"),
         ({"optimizer": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
         ({"lr": float("inf")}, "lr\n  Input should be a finite number"),
         ({"weight_decay": -1.0}, "weight_decay\n  Input should be greater than or equal to 0"),
-        ({"momentum": -3.0}, "momentum\n  Input should be greater than or equal to 0"),
         ({"momentum": 1.0}, "momentum\n  Input should be less than 1"),
         ({"strength": 0.1}, "a strength needs a penalty"),
         ({"penalty": "proximal", "strength": -0.1}, "a strength ≥ 0, not -0.1"),

@@ -29,21 +29,8 @@ SEED = int(os.environ.get("CFLKIT_FUZZ") or random.randrange(2**32))
 TOKENS = ("0x1f", "1e999", "-1", "9" * 40, "[" * 30, "{a: ", "&a [*a]", "*a", "\0", "None", "true")
 TOKENS += ("!!python/name:os.x ", ".nan", "Infinity", '"', "'", ":", "\n", "\r", "\t", "\ufeff")
 TOKENS += ("é", ",", "--output=x")
-VALUES = (
-    None,
-    True,
-    -1,
-    2**70,
-    1.5,
-    float("inf"),
-    "",
-    "x",
-    "--output=x",
-    [],
-    [[]],
-    {},
-    {"a": None},
-)
+VALUES = (None, True, -1, 2**70, 1.5, float("inf"), "", "x", "--output=x")
+VALUES += ([], [[]], {}, {"a": None})
 
 
 def draws(door):

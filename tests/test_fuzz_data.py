@@ -183,14 +183,8 @@ def pictures(rng, place):
                     held += counted(turned[None] / 255, [label])
                 if odd and rng.random() < 0.5:
                     damage(rng, folder / f"{number}.{ending}")
-            junk = [
-                ".hidden.png",
-                "notes.txt",
-                "Thumbs.db",
-                "inner/x.png",
-                ".git/x.png",
-                "gone.png",
-            ]
+            junk = [".hidden.png", "notes.txt", "Thumbs.db", "inner/x.png", ".git/x.png"]
+            junk += ["gone.png"]
             if rng.random() < 0.1:
                 litter(folder / pick(rng, *junk), made)
     return place / "mine", lambda found: (loaded(found, False) + loaded(found, True), held)

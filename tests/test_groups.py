@@ -140,7 +140,7 @@ def test_what_cannot_be_used_is_refused_with_a_reason(values, reason):
         as_evidence(values)
 
 
-def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, capsys):
+def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse):
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
     np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
@@ -148,20 +148,9 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, capsys)
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "broken.safetensors").write_bytes(b"nothing")
     (tmp_path / "empty.csv").write_bytes(b"")
-    for name in (
-        "broken.npy",
-        "two.npz",
-        "cut.npz",
-        "broken.safetensors",
-        "empty.csv",
-        "pickle.npy",
-        "missing.csv",
-        "it.docx",
-        "no-record",
-    ):
-        assert main(["groups", str(tmp_path / name)]) == 2
-        out, err = capsys.readouterr()
-        assert not out and err.startswith("error: ") and err.count("\n") == 1, name
+    absent = [tmp_path / name for name in ("missing.csv", "it.docx", "no-record")]
+    for path in (*tmp_path.iterdir(), *absent):
+        refuse("groups", path)
 
 
 def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys):
