@@ -7,9 +7,11 @@ from pathlib import Path
 from cflkit import methods, simulation
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.papers import ocfl
+from cflkit.simulation import checkpoints
 
 RUN = "ocfl-worker"
 SMALL = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, "local_epochs": 1}
+ROUNDS = 5
 
 
 def die(*arguments: object, **options: object) -> None:
@@ -17,7 +19,7 @@ def die(*arguments: object, **options: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-RENAME = Path.replace
+RENAME, SAVE = Path.replace, checkpoints.save
 
 
 def first_rename(kept: Path, place: Path) -> Path:
@@ -28,21 +30,34 @@ def first_rename(kept: Path, place: Path) -> Path:
     return done
 
 
+def rename_of_a_part(kept: Path, place: Path) -> Path:
+    """Die before a checkpoint has its name."""
+    return die() if kept.suffix == ".part" else RENAME(kept, place)
+
+
+def first_save(*arguments: object) -> None:
+    """Write a checkpoint, and die."""
+    SAVE(*arguments)
+    die()
+
+
 # The phases in which a run can end itself: the function to replace, and its replacement
 PHASES = {
     "before training": (simulation, "run", die),
+    "while a checkpoint is written": (Path, "replace", rename_of_a_part),
+    "after the first checkpoint": (checkpoints, "save", first_save),
     "while the record is drafted": (records, "provenance", die),
     "between the two renames": (Path, "replace", first_rename),
     "before the checkpoint goes": (records, "read", die),
 }
 
 
-def run(folder: Path, phase: str | None, rounds: int) -> None:
+def run(folder: Path, phase: str | None = None) -> None:
     """Run as a notebook does, with all files in ``folder``; die in a phase if one is given."""
     for name in ("RESULTS", "CACHE"):
         os.environ[f"CFLKIT_{name}"] = str(folder / name.lower())
     usual = notebooks.read_notebook(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb").defaults
-    parameters = ocfl.Parameters.checked(usual | SMALL | {"rounds": rounds})
+    parameters = ocfl.Parameters.checked(usual | SMALL | {"rounds": ROUNDS})
     federation = ocfl.federation(parameters, *ocfl.data(parameters))
     line_up = {"OCFL": methods.make("ocfl"), "local": methods.make("local")}
     if phase is not None:
@@ -50,5 +65,5 @@ def run(folder: Path, phase: str | None, rounds: int) -> None:
     with notebooks.run_lock(RUN, wait=True):
         records.remove_leftovers(RUN)
         options = {"checkpoint": records.checkpoint(RUN), "progress": False}
-        history = simulation.run(line_up, federation, rounds, **options)
+        history = simulation.run(line_up, federation, ROUNDS, **options)
         records.write(RUN, parameters, history, federation)
