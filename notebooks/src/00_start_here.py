@@ -10,14 +10,14 @@
 # # Start here: one model, or one each?
 #
 # **Question.** Twenty offices want to learn to read handwritten digits. They may not show each other their images. Should they train
-# one model together, each its own, or something in between?
+# one model together, should each of them train its own, or is there something in between?
 #
 # ![Four rows of handwritten digits, each turned by 90 degrees more than the row above](../figures/00_four_scanners.png)
 #
 # *What four of the offices see. Is the third digit of the third row a 6 or a 9?*
 #
-# **Answer.** It depends on how alike the offices are. One model for all must please everybody, and training alone wastes what others know. Between them lies one model per
-# group of similar offices, and the groups can be found without looking at any image. How far apart the three are, you will guess and see.
+# **Answer.** It depends on how alike the offices are. One model for all must please everybody, and training alone wastes what others know. A third way is one model for each
+# group of similar offices, and a server can find these groups without looking at any image. Which way is best here, and by how much, you will guess and see.
 #
 # **You will**
 #
@@ -51,7 +51,8 @@ plots.style()
 # degrees, of five more by 180, and of the last five by 270. No office knows the angles of the others. Each has only 36 images to train on. (Of its 40, the
 # other 4 are for validation, which this lesson does not need.) It has 70 more to test its model at the end.
 #
-# In federated learning, an office that takes part is a **client**. A **group** is a set of clients that really are alike, and a **cluster** is a set that a method has found.
+# In federated learning, an office that takes part is a **client**. A **server** is a computer that sends models to the clients and collects what they send back. Server and clients together are a **federation**.
+# A **group** is a set of clients that really are alike, and a **cluster** is a set that a method has found.
 # You may change the values of the next cell; the cell after it checks them before anything trains.
 
 # %% tags=["parameters"]
@@ -84,17 +85,17 @@ plots.show(
 # %% [markdown]
 # ## Three ways to learn
 #
-# A client could train **alone**. Then it sends nothing, but it has only 36 images to learn from.
+# All models are the same small network, a [perceptron](99_glossary.ipynb#perceptron) with one hidden layer. A client could train it **alone**. Then it sends nothing, but it has only 36 images to learn from.
 #
 # **Federated averaging** (FedAvg) trains one model for all, in rounds. The server sends a model to all clients. Each client trains it on its own
 # images, and sends back the change that it made, its **update**. The server adds the mean of all updates to the model. Images stay where they
-# are. (Models can still tell something about them: see [lesson 10](10_privacy_and_clients_that_come_and_go.ipynb).)
+# are. (What a client sends can still reveal something about its images: see [lesson 10](10_privacy_and_clients_that_come_and_go.ipynb).)
 #
 # **OCFL** (one-shot clustered federated learning) begins like FedAvg. An update is a long vector, so it has a direction, and
-# OCFL watches how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
+# OCFL measures in each round how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
 # a clustering algorithm, puts clients together whose updates are close. From then on, each cluster trains a model of its own.
 #
-# **Predict.** How many points of accuracy lie between the three? (A point is 0.01.)
+# **Predict.** Which of the three is best, and which is worst? How many points of accuracy lie between the best and the second, and between the second and the worst? (A point is 0.01.)
 
 # %%
 training = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
@@ -165,7 +166,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# Did OCFL find who is alike? The numbers of its clusters are arbitrary, so we rename them.
+# Did OCFL find who is alike? The numbers of its clusters are arbitrary, so we rename them. The **adjusted Rand index** ([ARI](99_glossary.ipynb#ari)) compares two groupings. It is 1 if they are the same, and near 0 for a random one.
 
 # %% tags=["nbval-check-output"]
 found = line_up["one model per cluster"].labels
@@ -174,8 +175,8 @@ print("clusters found:", *metrics.renamed(group_of, found))
 print(f"agreement with the true groups (ARI): {ari:.2f}")
 
 # %% [markdown]
-# **Write it.** How good are these models for the clients? The next table has the accuracy of each cluster's model on the test images of each client. Every client uses the model of its cluster. Write the mean over the
-# clients of the accuracy that they get, in one to three lines. Until they are right, the lesson goes on with the solution of exercise 00.3.
+# **Write it.** How good are these models for the clients? The array `scores` has a row for each cluster's model and a column for each client: the accuracy of this model on the client's test images. Every client uses the model of its cluster.
+# Write the mean of the accuracies that the clients get, in one to three lines of NumPy. Until they are right, the lesson goes on with the solution of exercise 00.3.
 
 # %%
 models = line_up["one model per cluster"].models
@@ -200,21 +201,20 @@ print(
 # The one model sees twenty times as many images as a client alone, and is still worse: a 6 that is upside down is a 9 for another office. The model of
 # a cluster has five times the images of a client, and all of them suit it.
 #
-# The **adjusted Rand index** ([ARI](99_glossary.ipynb#ari)) compares two groupings. It is 1 if they are the same, and near 0 for a random one. OCFL
-# was not told the groups, nor how many there are. It had only the updates, and one number that we chose: the smallest size of a cluster, a fifth of the clients.
+# OCFL was not told the groups, nor how many there are. It used the updates, and one number that we chose: the smallest size of a cluster, which is a fifth of the clients.
 #
 # > **An honest limit.** Clustering helps *here*, after ten rounds. After twenty, one model for all is about as good as each client alone ([04](04_sattler_and_briggs.ipynb)), and both are still
-# > below the clusters. The more images a client has, the smaller the lead over training alone (exercise 2). And if all offices were alike, one model for all would be best. To claim that clustering
-# > helps, compare it with both.
+# > below the clusters. If each client has more images, clusters lead clients alone by less (exercise 2). And if all offices are alike, clustering has nothing to separate. Whoever claims that clustering
+# > helps must therefore compare it with both.
 #
 # ## What we saw
 #
 # - One model for clients who differ can be worse than no federation at all.
 # - Updates tell who is alike, although no image leaves a client.
-# - A cluster's model has learned from more data than a client's own, and from none that does not fit.
+# - A cluster's model has learned from more data than a client's own, and all of these data suit the client.
 #
-# Each lesson ends with claims: sentences that are either true or false in a run. We counted how often each was true with twenty draws of clients (*seeds*). With five draws we counted twice more:
-# with another implementation of the training (the *stacked engine*), and with tiny differences of rounding (*the last bit perturbed*).
+# Each lesson ends with claims: sentences that are either true or false in a run. We ran the lesson with twenty draws of clients (*seeds*), and counted how often each claim was true. Five draws were run twice more:
+# once with another implementation of the training (the *stacked engine*), and once with tiny changes of rounding (*the last bit perturbed*).
 
 # %% tags=["claims"]
 one, alone, clustered = (values.mean() for values in accuracy.values())

@@ -15,13 +15,13 @@
 #
 # *Upper row: a round of federated averaging. The lower row is OCFL, which [lesson 03](03_ocfl_temperature.ipynb) explains.*
 #
-# **Answer.** Each client trains a copy of the model on its own data, and the server averages the copies. While a client trains alone it drifts towards
-# its own optimum. Clients with similar data drift together, and the mean keeps their progress. Clients with different data drift apart, and
-# what one of them has gained another one takes back. How much is lost, you will guess and see.
+# **Answer.** Each client trains a copy of the model on its own data, and the server averages the copies. While a client trains, it drifts towards
+# its own optimum. Clients with similar data drift together, and the mean keeps most of their progress. Clients with different data drift apart, so in
+# the mean they partly cancel each other. How much is lost, you will guess and see.
 #
 # **You will**
 #
-# - write what the server does, within federated averaging in some twenty lines of plain PyTorch,
+# - read federated averaging in some twenty lines of plain PyTorch, and write the line with which the server averages,
 # - watch clients drift, with similar and with dissimilar data,
 # - see what a client forgets while it trains alone.
 #
@@ -52,7 +52,7 @@ plots.style()
 # ## The clients
 #
 # The digits are dealt to the clients at random. Their data differ, but the *distributions* of their data do not. Such
-# clients are called **IID**: independent and identically distributed. This is the easy case, and we begin with it.
+# clients are called **IID**: independent and identically distributed.
 
 # %% tags=["parameters"]
 clients = 6  # m
@@ -96,11 +96,9 @@ print("training samples:", *[len(indices) for indices in similar.train])
 # %% [markdown]
 # ### What a client does
 #
-# A client runs an ordinary training loop. Two steps are hidden in the package. `partition.iid` above has split the data, and `federation.batches(client, t)` shuffles a
-# client's samples for each epoch and cuts them into batches.
-#
-# We take both from the package for one reason: the order of the batches then depends on the client, the round and the
-# seed alone. This loop and the package's own loop see the same batches, and so we can compare their results.
+# A client runs an ordinary training loop. Only the batches come from the package: `federation.batches(client, t)` shuffles a
+# client's samples for each epoch and cuts them into batches. Their order depends only on the client, the round and the
+# seed. So this loop and the package's own loop see the same batches, and we can compare their results.
 
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
@@ -123,7 +121,8 @@ def train_locally(network, client, t):
 # The server sends the model, waits, and averages. It never sees the data of a client. It sees only the parameters that
 # a client returns, and the number of its samples.
 #
-# **Write it.** The mean weighs each model by the client's number of samples. It takes one line, in the place of the last one. Until it is right, the lesson goes on with the solution of exercise 01.1.
+# **Write it.** The mean weighs each model by the client's number of samples. It takes one line, which replaces the last one. Use what NumPy and PyTorch have in common, such as `*`, `@` and `.sum()`: the check sends NumPy
+# arrays, and the lesson tensors. Until your line is right, the lesson goes on with the solution of exercise 01.1.
 
 
 # %% tags=["nbval-check-output"]
@@ -204,20 +203,22 @@ plots.show(
 )
 
 # %% [markdown]
-# It ends about halfway. In a round, the clients together take about as many steps as the model of all data. They take them side by side, and the other model takes them one after the
-# other. FedAvg gets only the mean of these steps, so it rises more slowly.
+# It ends about halfway. In a round, the clients together take about as many steps as the model of all data. That model takes them one after the other, but the clients take theirs side by side, and
+# FedAvg gets only their mean. So it rises more slowly.
 #
 # ## Client drift
 #
-# If each client takes only *one* step of gradient descent, averaging loses nothing: the mean of the clients' steps is the step for the mean loss. After many steps this is
+# If each client takes only *one* step of gradient descent on all of its samples, averaging loses nothing: the mean of the clients' steps is the step for the mean loss. After many steps this is
 # no longer true. Each client has moved towards its own optimum, and the mean of these end points is not the point that gradient descent on all data would have reached. This
-# is **client drift**. How large is it? That depends on how much the clients disagree. So we take a second federation, `dissimilar`, whose clients form three groups that see different classes.
+# is **client drift**. To see how it depends on the data, we take a second federation, `dissimilar`, whose six clients form three groups that see different classes.
 #
 # All clients of both federations start from the model that FedAvg has trained above, and train alone for up to 16 epochs. (A **job** is one model on one client.
 # `Jobs(models, model_of, client_of)` lists many at once.)
 #
-# **Predict.** After 8 epochs, how long is the mean update compared with a single client's, in per cent, in each of the two federations? (Six updates of equal length at right angles to each
+# **Predict.** After 8 epochs, how long is the mean of the six updates, in per cent of the length of a single one? Guess one number for each federation. (Six updates of equal length at right angles to each
 # other have a mean of length $1/\sqrt 6$, which is 41 %.)
+#
+# In Figure 2, updates are the ribs of an umbrella. They start at the common model, and the black handle goes from there up to the mean update. The piece below is only the grip.
 
 # %%
 epochs, everyone = [1, 2, 4, 8, 16], torch.arange(run.clients)
@@ -262,9 +263,9 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# The mean of similar clients keeps most of the length, which we call their *work*. That of dissimilar ones keeps less than the 41 % of unrelated directions, because the groups pull *against*
-# each other. With more epochs, the mean keeps a larger *share* in both federations. But the updates become much longer, so
-# more is lost in total ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
+# We call the length of the updates the clients' *work*. The mean of similar clients keeps most of it. The mean of dissimilar clients keeps less than the 41 % of unrelated directions, because the groups pull *against*
+# each other. With more epochs, the mean keeps a larger *share* in both federations. But the updates become much longer, and so does the length that is lost: a smaller share of a much longer way
+# is still more ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #
 # ## What do clients forget meanwhile?
 #
@@ -298,8 +299,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Each dissimilar client forgets the classes that it does not see. The other three lines lie nearly on each other: here the mean repairs the damage, because it cancels most of the drift and
-# stays near the good model from which all started. So in this one round averaging loses progress, but no accuracy.
+# Each dissimilar client forgets the classes that it does not see. The other three lines lie nearly on each other. So the mean repairs the damage here: most of the drift cancels, and the mean
+# stays near the good model from which all clients started. In this one round, averaging loses progress, but no accuracy.
 #
 # > **An honest limit.** The clients started from a trained, convex model, and drifted for one round. With a deeper network, from random weights and in every round, the mean
 # > repairs less: [02 Who wins depends on the test](02_when_clients_disagree.ipynb).
@@ -308,8 +309,8 @@ plots.show(
 #
 # - FedAvg sends a model, trains it locally, and averages. The server sees parameters and sample counts.
 # - Local steps save communication ([01b](01b_drift_measured.ipynb#do-local-steps-save-rounds) counts the rounds). Their price is client drift.
-# - Drift has a direction. Clients with similar data drift together, and clients with different data drift apart. The second is the trouble for one shared model; both together
-#   are the clue to the clusters.
+# - Drift has a direction. Clients with similar data drift together, and clients with different data drift apart. This harms one shared model, but
+#   it also tells the server who is alike ([lesson 03](03_ocfl_temperature.ipynb)).
 
 # %% tags=["claims"]
 share = {n: float(p[-2].mean(dim=0).norm() / p[-2].norm(dim=1).mean()) for n, p in paths.items()}

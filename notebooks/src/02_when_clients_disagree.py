@@ -15,12 +15,12 @@
 #
 # *Each arrow is a client. It begins at its model's accuracy on the classes that the client has, and ends at the accuracy on all ten digits.*
 #
-# **Answer.** It depends on the images that the model will meet. A cluster's model wins on the classes of its clients, and it pays for this with what it does not know of all other classes. How rare must foreign images be
+# **Answer.** It depends on the images that the model will meet. A cluster's model wins on the classes of its clients, but it knows nothing of all other classes. How rare must images of other classes be
 # for clusters to be worth it? You will guess a number, and see.
 #
 # **You will**
 #
-# - make federations whose groups are known, as the papers do, and see who holds what,
+# - make federations whose groups are known, as the papers do,
 # - measure personalisation and generalisation, which the papers call PF1 and GF1,
 # - write where two models are equally good, and guess it first,
 # - see that one model for all can swing from group to group, with one network and not with another.
@@ -63,9 +63,9 @@ images = datasets.load("digits-8x8")
 # clients draw images of these classes. Two switches give four **scenarios**:
 #
 # - **overlap**: the groups have disjoint sets of classes, or they share some,
-# - **balance**: all groups have the same number of clients and classes keep their frequencies, or both are uneven.
+# - **balance**: in balanced scenarios, all groups have equally many clients, and classes are as frequent as in the data set. In imbalanced ones, groups differ in size, and some classes are rare.
 #
-# Clients whose classes differ have **label skew**. How a class looks is the same for all clients ([05](05_emd_cfl.ipynb) has the other case). Each client keeps 30 % of its images as its **own test set**.
+# Clients whose classes differ have **label skew**. A 3 looks the same at all clients that have it ([05](05_emd_cfl.ipynb) has the other case). Each client keeps 30 % of its images as its **own test set**.
 
 # %%
 scenarios = {
@@ -100,8 +100,8 @@ plots.show(
 # %% [markdown]
 # ## Three ways to learn, two tests
 #
-# We take the scenario whose groups share no class, and train a small network in three ways: one model for all (FedAvg), each client alone, and one model per cluster. The clusters are found by OCFL, which
-# [lesson 03](03_ocfl_temperature.ipynb) explains. Each client has seen three or four of the ten digits.
+# We take the balanced scenario whose groups share no class. We train a perceptron with one hidden layer in three ways: one model for all (FedAvg), each client alone, and one model per cluster. The clusters are found by OCFL, which
+# [lesson 03](03_ocfl_temperature.ipynb) explains. Each client has only three or four of the ten digits.
 
 # %%
 training = LocalTraining(epochs=1, batch_size=16, lr=run.lr)
@@ -115,8 +115,8 @@ simulation.run(three_ways, federation, run.rounds, progress=False)
 ari = metrics.agreement(group_of, three_ways["one model per cluster"].labels)["ari"]
 
 # %% [markdown]
-# **Personalisation** asks how good a client's model is on images like its own. **Generalisation** asks how good it is on images of all kinds. The papers measure both by the F1 score, and call them PF1 (own test sets) and
-# GF1 (a *central* test set of all classes, which belongs to no client). We take the accuracy, and divide the second question further: how good is a model on **foreign** images, those of classes that its client's group does not have?
+# **Personalisation** asks how good a client's model is on images like its own. **Generalisation** asks how good it is on images of all kinds. The papers measure both by the [F1 score](99_glossary.ipynb#macro-f1), and call them PF1 (own test sets) and
+# GF1 (a *central* test set of all classes, which belongs to no client). We take the accuracy, because on a mixture of images it is simply a weighted mean. And we ask for a third number: how good is a model on **foreign** images, those of classes that its client's group does not have?
 
 # %%
 everyone = torch.arange(run.clients)
@@ -164,15 +164,15 @@ plots.show(
 )
 
 # %% [markdown]
-# On its own classes, a cluster's model is best, and a client alone is nearly as good. On all ten digits both fail, since nobody has ever shown them the other digits. The one model for all is the same everywhere: it gives up some accuracy
-# at home, and can go anywhere. This is the main trade-off of the OCFL papers, and no clustering, however right, escapes from it.
+# On its own classes, a cluster's model is best, and a client alone is nearly as good. On all ten digits both fail, because they have never seen the other digits. One model for all is worse on a client's own classes, but it is
+# as good on all ten. This is the main trade-off of the OCFL papers. Where groups see different classes, even the right clusters do not escape from it.
 #
 # ## Where do the lines cross?
 #
-# Now a client meets a mixture: a share $p$ of its test images is foreign, and the others are like its own. With the accuracy $a$ at home and $b$ on foreign images, its model reaches $(1 - p)\, a + p\, b$.
+# Now a client meets a mixture: a share $p$ of its test images is foreign, and the others are like its own. Its model has the accuracy $a$ *at home*, on its own classes, and the accuracy $b$ *abroad*, on foreign images. In the mixture it reaches $(1 - p)\, a + p\, b$.
 # That is a straight line in $p$, and the lines of two models cross where both are equally good.
 #
-# **Write it.** From the accuracies of two models at home and on foreign images, compute the share at which they tie. It takes two or three lines. Until they are right, the lesson goes on with the solution of exercise 02.7.
+# **Write it.** From the accuracies of two models at home and abroad, compute the share at which they tie. It takes two or three lines. Until they are right, the lesson goes on with the solution of exercise 02.7.
 
 
 # %% tags=["nbval-check-output"]
@@ -184,7 +184,7 @@ def crossing(home, foreign):
 crossing = check.written("02.7", crossing)
 
 # %% [markdown]
-# **Predict.** How many of a hundred test images must be foreign until one model for all is better than one model per cluster? Write the number into the next cell. Figure 3 then shows your guess.
+# **Predict.** How many of a hundred test images must be foreign until one model for all is better than one model per cluster? Write the number into the next cell, and execute the cells from there. Figure 3 then shows your guess.
 
 # %%
 guess = None  # per cent, from 0 to 100
@@ -246,13 +246,13 @@ else:
     print("these two lines do not cross: one of the models is better in every mixture")
 
 # %% [markdown]
-# About one foreign image in ten is enough. The cluster's model is good at home, but it has little to win there, and abroad it loses everything. So before you cluster, ask
-# what the clients will meet. A hospital whose patients may come from anywhere needs another model than a phone that only its owner writes on.
+# About one foreign image in ten is enough. At home, the cluster's model leads by only 0.11, but abroad its accuracy is 0. So before you cluster, ask
+# which images the clients will meet. A hospital whose patients may come from anywhere needs another model than a phone that only its owner writes on.
 #
 # ## One model can swing from group to group
 #
-# Here one model for all was good everywhere. It can also fail, and then even its mean is no comfort. Figure 4 trains FedAvg on the same clients with five local epochs and two networks: the perceptron with one hidden
-# layer from above, and a small network of four convolutions. The *gap* is the accuracy of the group that is served best, minus that of the group that is served worst.
+# Above, one model for all was good everywhere. It can also fail for some groups. Figure 4 trains FedAvg on the same clients with five local epochs and two networks: the
+# perceptron from above, and `compact-cnn`, a small network with four convolutions. The *gap* is the accuracy of the group that is served best, minus that of the group that is served worst.
 #
 # **Predict.** Which of the two networks serves all three groups alike?
 
@@ -303,12 +303,12 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, the perceptron serves all groups alike. The convolutional network is a see-saw: in one round it works for one group, in the next for another, because each group pulls it towards its own classes. The mean over the groups
-# hides this. On five other draws, its gap was larger than the perceptron's by 0.2 or more in four. In one run of 60 rounds the see-saw became calmer, so it is no law of clients who disagree.
+# With the defaults, the perceptron serves all groups alike. The convolutional network is a see-saw: in one round it works for one group, in the next for another. We think that this is because each group pulls it towards its own classes. The mean over the groups
+# hides this. On five other draws, the convolutional network's gap was larger than the perceptron's by 0.2 or more in four. In one run of 60 rounds the swings became smaller. So clients who disagree can make one model swing, but they need not.
 #
 # ## The clients' own test sets are too easy
 #
-# In these scenarios, clients of a group draw from the same pool, and each splits what it has on its own. So an image in one client's test set may be a training image of another. How often?
+# Clients of a group draw from the same pool, and each makes its own test set. So an image in one client's test set may be a training image of another. How often?
 
 # %% tags=["nbval-check-output"]
 leaked = np.mean(
@@ -322,13 +322,13 @@ leaked = np.mean(
 print(f"test images that another client trains on: {leaked:.0%}")
 
 # %% [markdown]
-# > **An honest limit.** Such a test set flatters every model that several clients trained, but not the model of a client that trains alone, so part of a cluster's lead at home is an illusion
-# > ([02b](02b_four_scenarios.ipynb#how-much-do-the-shared-images-flatter) measures how large). And our groups share no class. What changes if they do is exercise 2.
+# > **An honest limit.** Such a test set flatters every model that several clients trained, but not the model of a client that trains alone. So part of a cluster's lead over clients alone is an illusion
+# > ([02b](02b_four_scenarios.ipynb#how-much-do-the-shared-images-flatter) measures how large). And our groups share no class. Exercise 2 asks what changes if they do.
 #
 # ## What we saw
 #
 # - The papers' groups differ in the classes that they see. Overlap and balance give four scenarios.
-# - A cluster's model is best on its own classes and knows no others. One model for all is nearly as good everywhere.
+# - A cluster's model is best on its own classes and knows no others. One model for all is a little worse at home, and as good abroad.
 # - Which one to choose depends on how many foreign images a client will meet.
 # - One model for all can swing between groups. Whether it does depends on the network and its training.
 

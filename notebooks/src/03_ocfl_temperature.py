@@ -14,8 +14,10 @@
 #
 # ![Updates of twenty clients as the ribs of an umbrella in four colours, round by round, beside the temperature: it falls for three rounds, rises in round 4, and the rise is ringed](../figures/03_the_star.gif)
 #
-# **Answer.** OCFL watches how far the clients' updates point apart, and clusters the clients once, in the first round in which they move apart. Whether waiting
-# helps depends on the clients. If a single update already shows whose data are alike, waiting brings nothing. If every round brings new noise, the server must wait, and it must add up what it has seen.
+# *Each rib is a client's update, in the colour of its true group, and the black handle is the mean of all updates.*
+#
+# **Answer.** OCFL measures how different the directions of the clients' updates are. It clusters the clients once, in the first round in which the directions become more different. If a single
+# update already shows whose data are alike, waiting brings nothing. If every round brings new noise, the server must wait, and it must add up what it has seen.
 #
 # **You will**
 #
@@ -69,15 +71,15 @@ everyone = torch.arange(run.clients)
 
 # %% [markdown]
 # These are the clients of [lesson 00](00_start_here.ipynb). Four groups turn their digits by 0, 90, 180 and 270 degrees. All
-# clients have all ten classes, and the network is a perceptron with one hidden layer. No method below is told the groups.
+# clients have all ten classes. No method below is told the groups.
 #
 # ## Updates are arrows
 #
 # In a round every client receives the same model $\theta^t$, trains it on its own images, and sends back the
-# difference, its **update** $\Delta_i^t = \theta_i^t - \theta^t$. An update is a direction in the space of all parameters. Clients
+# difference, its **update** $\Delta_i^t = \theta_i^t - \theta^t$. Clients
 # with similar images should pull the model in similar directions.
 #
-# The next cell is federated averaging and nothing else. It keeps the updates of each round.
+# The next cell is federated averaging. It keeps the updates of each round.
 
 
 # %%
@@ -148,8 +150,8 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# The four bundles of ribs, and the four blocks of the matrix, are there from round 1 on. What changes is how much all clients have in common. At first all four groups can teach the model the same
-# basics: the umbrella closes a little, inside the dotted rim. From round 4 on each group pulls more and more towards its own angle, and the umbrella opens beyond the dotted rim. In [the page that trains](play.html) you can turn the clients' data, and split by hand in any round.
+# The four bundles of ribs, and the four blocks of the matrix, are there from round 1 on. What changes is how much all clients have in common. At first there is something that
+# all four groups can teach the model, so the umbrella closes a little. From round 4 on each group pulls more and more towards its own angle, so it opens, at last beyond the dotted rim.
 #
 # ## How far apart, in one number: the temperature
 #
@@ -162,7 +164,7 @@ plots.show_frames(
 #
 # $$T(\Gamma) = \sqrt{\frac{\sum_{i,j}\gamma_{ij}^2}{4\,m(m-1)}}.$$
 #
-# So $T = 0$ means that all updates point the same way, and $T = 0.5$ that every two of them are at a right angle. In code, both are short:
+# So $T$ is 0 if all updates point the same way, and 0.5 if every two of them are at a right angle.
 
 
 # %% tags=["nbval-check-output"]
@@ -181,11 +183,11 @@ print(
 # %% [markdown]
 # ## The rule
 #
-# OCFL clusters in the first round whose temperature is higher than the one before, $T_t > T_{t-1}$. The rule has no threshold, and no number of
+# OCFL clusters in the first round whose temperature is higher than the one before, $T_t > T_{t-1}$. (The papers' listings have ≥, and the authors' code has >.) The rule has no threshold, and no number of
 # rounds to wait. The authors' idea is that the clients' updates first converge and then diverge, because their data do not fit together. The first rise is the sign. (It can come in round 2, before
 # any fall, as in most of the authors' runs on Fashion-MNIST.)
 #
-# **Write it.** The extended paper looks back over a window of $w$ rounds: the rule fires in the first round $t$ with $T_t > T_{t-w}$. Replace the last line by two to four lines of your own.
+# **Write it.** The extended paper (section 6.3) suggests to watch a moving average over $w$ rounds instead. From round to round it gains $T_t$ and drops $T_{t-w}$, so it rises exactly if $T_t > T_{t-w}$. Return the first such round, in two to four lines.
 # Until they are right, the lesson goes on with the solution of exercise 03.3.
 
 
@@ -199,7 +201,7 @@ first_rise = check.written("03.3", first_rise)
 print("the rule fires in round", first_rise(temperatures, window=1))
 
 # %% [markdown]
-# In that round OCFL needs a **clusterer**, an algorithm that makes groups from the matrix. Ours is [HDBSCAN](99_glossary.ipynb#hdbscan): it finds clients that lie close together, and needs
+# In that round OCFL needs a **clusterer**, an algorithm that makes clusters from the matrix. Ours is [HDBSCAN](99_glossary.ipynb#hdbscan): it finds clients that lie close together, and needs
 # no number of clusters. It does need the smallest size of one, which is 20 % of the clients here. ([03b](03b_ocfl_controls.ipynb) compares it with mean shift, affinity propagation and k-means.)
 #
 # ## OCFL in fifteen lines
@@ -231,11 +233,11 @@ ari = metrics.agreement(split.clusters, labels)["ari"]
 print(f"{len(cluster_models)} clusters; agreement with the true groups (ARI) {ari:.2f}")
 
 # %% [markdown]
-# The [ARI](99_glossary.ipynb#ari) is 1 if two groupings are the same, and 0 on average for a random one.
+# The [ARI](99_glossary.ipynb#ari) of 1 says that the clusters are the true groups.
 #
 # ## What clustering gains
 #
-# [Lesson 00](00_start_here.ipynb) showed where three ways of learning end. Here we see them over the rounds, beside an **oracle**, which is told the true groups.
+# Here are the three ways to learn of [lesson 00](00_start_here.ipynb) over the rounds, beside an **oracle**, which is told the true groups.
 #
 # **Predict.** How many rounds after the split does OCFL need to be as good as the oracle?
 
@@ -275,11 +277,11 @@ plots.show(
 )
 
 # %% [markdown]
-# OCFL's line leaves FedAvg's in the round of the split, and about five rounds later it is level with the oracle, which knew the groups from the start.
+# OCFL's line leaves FedAvg's in the round of the split, and about five rounds later it is level with the oracle.
 #
-# ## Would round 1 have done?
+# ## Would round 1 have been enough?
 #
-# Figure 1 raises the question itself: the four blocks were there from the start. So we let HDBSCAN cluster the matrix of every round.
+# In Figure 1, the four blocks were there from the start. So we let HDBSCAN cluster the matrix of every round.
 
 
 # %% tags=["nbval-check-output"]
@@ -296,13 +298,13 @@ every = [right(moved) for moved in updates]
 print("ARI in rounds 1, 2, …:", *(f"{value:.2f}" for value in every))
 
 # %% [markdown]
-# With these clients, round 1 would have done, and the rounds of waiting were lost. At the papers' scale round 1 had the true groups in all scenarios that we tried, with one seed
-# each ([report 93](93_report_ocfl.ipynb#does-the-moment-matter-here)). In one case of [03b](03b_ocfl_controls.ipynb#does-the-round-matter) the clusters of round 1 are clearly worse than those of the first rise. When, then, is waiting good for something?
+# With these clients, round 1 would have been enough, so it was not necessary to wait. At the papers' scale round 1 had the true groups in all scenarios that we tried, with one seed
+# each ([report 93](93_report_ocfl.ipynb#does-the-moment-matter-here)). In one case of [03b](03b_ocfl_controls.ipynb#does-the-round-matter) the clusters of round 1 are clearly worse than those of the first rise. When does waiting help?
 #
 # ## Where waiting pays
 #
 # Our clients train for five epochs, so each update tells about all of a client's images. Let each client take **one step, on 16 images**, and send it. Now the update depends mostly on which
-# images were drawn, and the next round draws others. A client's direction is hidden under noise that is new in every round.
+# images were drawn, so a client's direction is hidden under noise that is new in every round.
 
 
 # %%
@@ -329,7 +331,7 @@ alone = [right(moved) for moved in noisy]
 together = [right(total) for total in sums]
 
 # %% [markdown]
-# Noise that is drawn anew grows like $\sqrt t$ if you add up $t$ rounds, and a direction that stays grows like $t$. So the server keeps for each client the **sum** of all that it has sent. (Adding up before clustering is the idea of CFL-GP, a method of 2024.)
+# Noise that is drawn anew grows like $\sqrt t$ if you add up $t$ rounds, and a direction that stays grows like $t$. So the server keeps for each client the **sum** of all that it has sent. (This is the idea of CFL-GP, a method of 2024.)
 #
 # **Predict.** From which round on does the sum show all four groups? Write it into the next cell and execute the cells from there. Figure 3 then shows your guess.
 
@@ -382,12 +384,12 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, no round alone shows the four groups, not even the last one, and the sum of all rounds does. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
-# stays: a client that has no more than ten images repeats their peculiarities in every round.
+# In our run, no round alone shows the four groups, and the sum shows all four from round 8 on. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
+# stays: a client that has only ten images shows in every round what is special about these ten.
 #
 # ## A rule that can say no
 #
-# How long should the server wait? The temperature cannot tell: it rises for clients without any groups, too. We give twenty clients upright digits, drawn at random ([IID](99_glossary.ipynb#iid)), and look.
+# How long should the server wait? The temperature cannot tell: it rises for clients without any groups, too. We give twenty clients upright digits, drawn at random ([IID](99_glossary.ipynb#iid)), and look at their temperature.
 
 # %% tags=["nbval-check-output"]
 alike, without_groups = partition.iid(digits, clients=20, seed=run.seed)
@@ -396,8 +398,10 @@ heat = [temperature(cosine_divergence(moved)) for moved in watch(iid, 6)]
 print("without groups, the temperature rises:", first_rise(heat, window=1) is not None)
 
 # %% [markdown]
-# Here is a rule of ours, not of the papers. Keep two sums for each client, of the odd rounds and of the even rounds. Cluster both. Split as soon as both give the *same* clusters, more than one, in two rounds running.
-# What is chance in one half is not repeated in the other. (Clusterings have long been judged by halves. In a short search we found no paper that uses them as the trigger of clustered federated learning. The package has it as `ocfl-replicated`.)
+# Here is a rule of ours, not of the papers. Keep two sums for each client, of the odd rounds and of the even rounds. Cluster both. Split as soon as both give the *same* clusters, and more than one, in two successive rounds.
+# Clusters that arise by chance in one half are unlikely to arise in the other as well. (To compare halves is an old test for clusterings. In a short search we found no paper where it starts the clustering of clients. In the package: `ocfl-replicated`.)
+#
+# **Predict.** The next cell tries this rule on the clients of Figure 1, on those of Figure 3, and on clients without groups. For which of them does it split, and when?
 
 
 # %%
@@ -426,10 +430,10 @@ for name, t in agreed.items():
     print(f"{name:<25} {'the halves never agree' if t is None else f'split in round {t}'}")
 
 # %% [markdown]
-# The rule splits early where one round is clear, usually later where it must wait, and not at all where there is nothing to find.
+# In our run, the rule splits early where one round is clear, later where noise is new in every round, and not at all where there are no groups.
 #
 # > **An honest limit.** The halves show which differences *persist*, and not that they matter. With few clients and few images the rule can fire falsely where there are no groups, because what is peculiar to
-# > a client's images repeats in every round. Halves of samples instead of rounds avoid this, but then clients need more images. And the rule can split too early, with two angles in one cluster.
+# > a client's images repeats in every round. Two halves of a client's images, instead of its rounds, avoid this, but then clients need more images. And the rule can split too early, with two angles in one cluster.
 #
 # ## What we saw
 #

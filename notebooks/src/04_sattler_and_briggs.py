@@ -23,8 +23,8 @@
 #
 # - cut a tree of clients at every height, and see which clusters remain,
 # - see the right height move from round to round,
-# - write Sattler's two conditions, and see his split in two,
-# - change one threshold, and get too many clusters, the right ones, or too few.
+# - write Sattler's two conditions, and see how a cluster is split in two,
+# - change one threshold, and see what becomes of the clusters.
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
@@ -103,13 +103,13 @@ gammas = {rate: [cosine_divergence(moved) for moved in kept] for rate, kept in u
 # [dendrogram](99_glossary.ipynb#dendrogram).
 #
 # A **cut** at height $h$ undoes all joins above $h$. Clients that are still joined form a cluster. Briggs, Fan and Andras train one model for
-# some rounds, cut once, and go on within each cluster. The server clusters only once, the clients have nothing to do for it, and nobody
+# some rounds, cut once, and go on within each cluster. The server clusters only once, the clients compute nothing in addition, and nobody
 # has to say how many clusters there are. (Their paper tries several distances and linkages. We take those of the OCFL papers.)
 #
-# **Predict.** We have four groups of five clients, and cut after five rounds. A cut at height 0 leaves 20 clusters, and a cut at 2 leaves one. Which heights in between
-# give exactly the four groups: one height, or a whole range?
+# **Predict.** The tree at the top of this lesson has our four groups of five clients after five rounds. A cut at height 0 leaves 20 clusters, and a cut at 2 leaves one. Read in the tree: what are the lowest
+# and the highest cut that give exactly the four groups?
 #
-# Move the slider of Figure 1.
+# Then move the slider of Figure 1.
 
 # %% tags=["hide-input"]
 waited = min(5, run.rounds)
@@ -187,8 +187,8 @@ plots.show_frames(
 
 # %% [markdown]
 # A low cut leaves groups in pieces, and a high one merges groups. In between there is a **window**: every height above all
-# joins within groups, and below all joins between groups. The [ARI](99_glossary.ipynb#ari) is 1 in this window. It is
-# wide here, so many heights work. In code the rule is short:
+# joins within groups, and below all joins between groups. The [ARI](99_glossary.ipynb#ari) is 1 in this window. Here it
+# reaches from about 0.4 to 0.8, so many heights work. In code the rule is short:
 
 
 # %%
@@ -215,11 +215,11 @@ same = {frozenset(c) for c in by_hand} == {
 print(f"{len(by_hand)} clusters, ARI {ari:.2f}; the same as the package's: {same}")
 
 # %% [markdown]
-# ## The right cut moves
+# ## One cut for all rounds?
 #
 # A server has no true groups to look at. It must choose $h$ before it sees the tree, or take what has worked elsewhere.
 #
-# **Predict.** The model improves from round to round. Choose one height that you think is right in all twenty rounds.
+# **Predict.** The model improves from round to round. Choose the height that you think is right in most of the twenty rounds. Will it be right in all of them?
 
 
 # %%
@@ -263,8 +263,8 @@ for t in (early, late):
 
 # %% [markdown]
 # The window of round 20 begins above the height at which the window of round 3 ends, so no height is right in both. At the smaller learning rate, 0.6 is right in every round of this run. In late rounds the joins within groups become higher, because
-# even the updates of one group have less and less in common. With this choice of distance, heights have a natural scale, and that is a real advantage: at a right angle the cosine distance is 1, on any
-# data. But the value on this scale at which the groups separate depends on the round and on the training.
+# even the updates of one group have less and less in common. Briggs' heights have a real advantage: cosine distances have a natural scale, on which a right angle is 1 for any
+# data. But the height on this scale at which the groups separate depends on the round and on the training.
 #
 # ## Sattler: split where updates cancel
 #
@@ -281,7 +281,7 @@ for t in (early, late):
 # **Predict.** The left panel of Figure 3 will have both norms for our clients. What changes at a fifth of the learning rate: does the same pair of thresholds split
 # earlier, later, or not at all?
 #
-# **Write it.** Does a cluster with these updates meet both conditions? It takes two or three lines. Until they are right, the lesson goes on with the solution of exercise 04.1.
+# **Write it.** Does a cluster with these updates meet both conditions? It takes two or three lines. The updates are a NumPy array here. Until your lines are right, the lesson goes on with the solution of exercise 04.1.
 
 
 # %% tags=["nbval-check-output"]
@@ -343,7 +343,7 @@ plots.show(
 # ### Which two halves?
 #
 # The cluster is divided so that clients of different halves are as different as possible. As before, the nearest clusters are joined, but only until two are left, and the distance of two clusters
-# is now that of their two *least* similar clients (*complete linkage*). So it is in the authors' code. The paper takes the two *most* similar clients (*single linkage*), which divides best by its own measure ([04b](04b_an_autopsy.ipynb#which-two-halves) compares both).
+# is now that of their two *least* similar clients (*complete linkage*). The authors' code does this. Their paper takes the two *most* similar clients (*single linkage*), because this makes the largest similarity across the halves as small as possible ([04b](04b_an_autopsy.ipynb#which-two-halves) compares both).
 
 
 # %%
@@ -457,8 +457,8 @@ for name, row in ends.items():
 
 # %% [markdown]
 # All three clusterings find the groups and end above FedAvg and above Local. But FedAvg has improved from 0.71 to 0.82 in its second ten rounds. It is now level with the clients that train alone, and
-# clusters gain only half as much as in lesson 03. Sattler's rule waits eleven rounds for the mean update to fade. In this run its clusters had
-# few rounds of their own, and it is a little behind.
+# clusters gain only half as much as in lesson 03. Sattler's rule splits for the first time in round 12, when the mean update has faded. So its clusters had
+# fewer rounds of their own, and in this run it is a little behind.
 #
 # > **An honest limit.** We chose 0.6, 0.5 and 1.2 because we knew the groups. A server would have to guess them. We have repeated this lesson with twenty other draws of such clients: 0.6
 # > was right in all twenty, and the pair of thresholds in only eight. OCFL also needs a number: its clusterer is told the smallest size of a cluster (20 % of the clients). This number is a share, so it
@@ -467,7 +467,7 @@ for name, row in ends.items():
 # ## What we saw
 #
 # - Briggs' rule cuts a tree once. A whole window of heights is right, but the window moves with the round.
-# - Sattler's rule splits where the mean update has vanished and a single one has not. Its two thresholds depend on the learning rate.
+# - Sattler's rule splits where the mean update has become short and a single one has not. Its two thresholds depend on the learning rate.
 # - Both rules can find the groups exactly, if someone already knows the right thresholds. Those of one draw of clients need not be right for the next.
 
 # %% tags=["claims"]
