@@ -377,7 +377,7 @@ def test_options_reach_the_distances(turned, normalised):
 
 def test_as_published_a_matrix_has_columns_of_unit_length():
     for share in (0.5, 1.0):
-        matrix = emd_cfl_variants.matrix(SEED, 4, 2, 128, share, "per distance")
+        matrix = emd_cfl_variants.matrix(SEED, 4, 2, 128, share)
         assert matrix.shape == (128 * share, 128)
         assert np.linalg.norm(matrix, axis=0) == pytest.approx(np.ones(128))
 
@@ -386,25 +386,23 @@ def test_as_published_each_distance_has_its_own_samples(turned):
     federation = federate(turned)
     [everything] = federation.embed(first_jobs(federation, [0]), "train")
 
-    def seen(client, draws):
-        draw = emd_cfl_variants.sampler(client, federation.initial(), "train", 20, False, draws)
+    def seen(client):
+        draw = emd_cfl_variants.sampler(client, federation.initial(), "train", 20, False)
         sets = [draw(0, to) for to in (1, 2, 0, emd_cfl_variants.REFERENCE)]
         places = [cosine_distances(part, everything).argmin(axis=1).tolist() for part in sets]
         assert all(len(set(part)) == 20 for part in places), "20 different samples of the client"
         return {tuple(sorted(part)) for part in places}
 
     client = client_of(federation, 0)
-    assert len(seen(client, "per client")) == 1
-    assert len(seen(client, "per distance")) == 4
-    assert seen(client, "per distance") == seen(client, "per distance")
+    assert len(seen(client)) == 4
+    assert seen(client) == seen(client)
     images, split = turned
     twins = federate((images, dataclasses.replace(split, train=[split.train[0]] * 6)))
     twin = client_of(twins, 1)
     reseeded = federate(turned, seed=SEED + 1)
     stranger = client_of(reseeded, 0)
-    for draws in ("per client", "per distance"):
-        for other in (twin, stranger):
-            assert seen(client, draws).isdisjoint(seen(other, draws))
+    for other in (twin, stranger):
+        assert seen(client).isdisjoint(seen(other))
 
 
 def test_scores_do_not_depend_on_the_number_of_cores(turned, monkeypatch):

@@ -22,7 +22,7 @@ from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine
 from cflkit.federation.requests import Jobs, LocalTraining
-from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys
+from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys, stream
 from cflkit.models.rows import RowModel, join
 from cflkit.partition import Partition
 
@@ -163,8 +163,7 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        stream = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
-        generator = np.random.default_rng(stream)
+        generator = stream(self.seed, BATCHES, client, round)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []
@@ -190,15 +189,16 @@ class Clients:
         If there are more than ``most``, this many are drawn. The draw depends only on the seed, the
         split and the client. Every client has the whole central test set.
         """
-        self.check(split)
         if split == CENTRAL:
             return torch.arange(len(self._central[1]))
+        if split not in self._indices:
+            known = ", ".join([*self._indices, CENTRAL])
+            raise ValueError(f"unknown split {split!r}; choose from {known}")
         index = self._indices[split][client]
         if most is None or len(index) <= most:
             return index
         place = list(self._indices).index(split)
-        stream = np.random.SeedSequence(self.seed, spawn_key=(SAMPLES, place, client))
-        order = np.random.default_rng(stream).permutation(len(index))
+        order = stream(self.seed, SAMPLES, place, client).permutation(len(index))
         return index[torch.from_numpy(np.sort(order[:most]))]
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
@@ -212,12 +212,6 @@ class Clients:
         """Return the labels ``[n]`` of a client's samples of a split."""
         labels = self._central[1] if split == CENTRAL else self._pool[1]
         return labels[self.index(split, client).to(self.device)]
-
-    def check(self, split: str) -> None:
-        """Raise a ValueError if there is no such split."""
-        known = (*self._indices, CENTRAL)
-        if split not in known:
-            raise ValueError(f"unknown split {split!r}; choose from {', '.join(known)}")
 
     # --- What a network tells ---------------------------------------------------------------------
 

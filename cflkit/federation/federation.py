@@ -285,7 +285,9 @@ class Federation:
             losses = evaluate(self.data, jobs, split, self.data.loss)
             if told is None:
                 return losses
-            return requests.summarise_losses(losses, jobs, self.training, told, options)
+            return requests.summarise_losses(
+                losses, jobs, lambda own: told(own, self.training, **options)
+            )
 
     def embed(
         self, jobs: Jobs, split: str = "train", max_samples: int | None = None
@@ -321,9 +323,7 @@ class Federation:
         split : str
             The samples, as in `predict`.
         """
-        alone = list(
-            dict.fromkeys((key, client) for mixture, client in pairs for key, _ in mixture)
-        )
+        alone = list(dict.fromkeys((key, c) for mixture, c in pairs for key, _ in mixture))
         if not alone:
             return {}
         number = {key: place for place, key in enumerate(models)}

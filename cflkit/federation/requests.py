@@ -330,18 +330,13 @@ class Losses(Request):
 
 
 def summarise_losses(
-    losses: Sequence[Tensor],
-    jobs: Jobs,
-    training: LocalTraining,
-    told: Callable[..., Tensor],
-    options: Mapping[str, Hashable],
+    losses: Sequence[Tensor], jobs: Jobs, tell: Callable[[list[Tensor]], Tensor]
 ) -> list[Tensor]:
     """Return what each client tells of the losses of its models (`Losses`), one row per job."""
     answers = list(losses)
     for client in jobs.client_of.unique().tolist():
         places = (jobs.client_of == client).nonzero().flatten().tolist()
-        rows = told([losses[job] for job in places], training, **options)
-        for job, row in zip(places, rows, strict=True):
+        for job, row in zip(places, tell([losses[job] for job in places]), strict=True):
             answers[job] = row
     return answers
 

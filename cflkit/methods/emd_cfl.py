@@ -56,8 +56,6 @@ class EMDCFL(Method):
     """
 
     partial: ClassVar[bool] = True
-    # What the two clients of a pair are asked
-    questions: ClassVar[tuple[Callable[..., Any], ...]] = (owner_sends, other_sends)
 
     epsilon: NonNegative = 0.1
     projection: PositiveShare = 0.9
@@ -69,9 +67,13 @@ class EMDCFL(Method):
         """Return the samples that a client's own two sides of a distance need."""
         return {"train": 2, "validation": 1}
 
+    def questions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Return what the two clients of a pair are asked."""
+        return owner_sends, other_sends
+
     def asks(self) -> list[Request]:
-        """Return the two questions to the clients of a pair."""
-        asked, answered = self.questions
+        """Return the two questions to the clients of a pair, with their options."""
+        asked, answered = self.questions()
         sampling = self.sampling()
         owner = Ask(NOBODY, question=asked, options=sampling | {"sinkhorn": self.sinkhorn})
         return [owner, Ask(NOBODY, question=answered, options=sampling)]

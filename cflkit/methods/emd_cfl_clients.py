@@ -13,6 +13,7 @@ from cflkit.federation import Client
 from cflkit.federation.seeds import PROJECTION, stream
 
 Embeddings = NDArray[np.float64]
+SPLITS = ("train", "validation")
 
 
 def owner_sends(
@@ -22,8 +23,11 @@ def owner_sends(
     projection: float,
     sinkhorn: float | None,
     max_samples: int,
+    train_mode: bool = False,
 ) -> tuple[float, list[Embeddings]]:
     """Embed a client's training samples by its own model, and project them for each other client.
+
+    The network is in evaluation mode, or in ``train_mode``.
 
     Returns
     -------
@@ -34,8 +38,7 @@ def owner_sends(
         clients share.
     """
     train, validation = (
-        client.embed(model, split, max_samples).cpu().double().numpy()
-        for split in ("train", "validation")
+        embeddings(client, model, split, max_samples, train_mode) for split in SPLITS
     )
     pair = client.shared_seed, client.number
     sent = [train @ shared_projection(*pair, c, train.shape[1], projection).T for c in others]
@@ -43,12 +46,24 @@ def owner_sends(
 
 
 def other_sends(
-    client: Client, model: Tensor, owner: int, projection: float, max_samples: int
+    client: Client,
+    model: Tensor,
+    owner: int,
+    projection: float,
+    max_samples: int,
+    train_mode: bool = False,
 ) -> Embeddings:
     """Embed a client's validation samples by the owner's model, and project them: ``[n, k]``."""
-    foreign = client.embed(model, "validation", max_samples).cpu().double().numpy()
+    foreign = embeddings(client, model, "validation", max_samples, train_mode)
     pair = client.shared_seed, owner, client.number
     return foreign @ shared_projection(*pair, foreign.shape[1], projection).T
+
+
+def embeddings(
+    client: Client, model: Tensor, split: str, max_samples: int | None, train_mode: bool
+) -> Embeddings:
+    """Return a model's embeddings ``[n, d]`` of a client's samples, at most ``max_samples``."""
+    return client.embed(model, split, max_samples, train_mode).cpu().double().numpy()
 
 
 def shared_projection(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,11 +19,9 @@ from cflkit.federation import Client, Request
 from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
 from cflkit.methods.base import Truth, true_labels
 from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
-from cflkit.methods.emd_cfl_clients import Embeddings, shared_projection
+from cflkit.methods.emd_cfl_clients import SPLITS, Embeddings, embeddings
 
-Draws = Literal["per client", "per distance"]
 CLUSTERS = get_args(Clusters)
-SPLITS = ("train", "validation")
 # Stands for the other client where a client's training and validation samples are compared
 REFERENCE = -1
 
@@ -36,20 +34,15 @@ def owner_draws(
     sinkhorn: float | None,
     max_samples: int,
     train_mode: bool,
-    draws: Draws,
 ) -> tuple[float, list[Embeddings]]:
     """Do what `emd_cfl_clients.owner_sends` does, with other samples for each distance."""
     me = client.number
-    train, validation = (sampler(client, model, s, max_samples, train_mode, draws) for s in SPLITS)
-    reference = train(me, REFERENCE), validation(me, REFERENCE)
-    width = reference[0].shape[1]
-    if draws == "per distance":
-        square = matrix(client.shared_seed, me, REFERENCE, width, 1.0, draws)
-        reference = reference[0] @ square.T, reference[1] @ square.T
-    sent = [
-        train(me, c) @ matrix(client.shared_seed, me, c, width, projection, draws).T for c in others
-    ]
-    return earth_movers_distance(*reference, sinkhorn), sent
+    train, validation = (sampler(client, model, s, max_samples, train_mode) for s in SPLITS)
+    first, second = train(me, REFERENCE), validation(me, REFERENCE)
+    width = first.shape[1]
+    square = matrix(client.shared_seed, me, REFERENCE, width, 1.0)
+    sent = [train(me, c) @ matrix(client.shared_seed, me, c, width, projection).T for c in others]
+    return earth_movers_distance(first @ square.T, second @ square.T, sinkhorn), sent
 
 
 def other_draws(
@@ -59,42 +52,34 @@ def other_draws(
     projection: float,
     max_samples: int,
     train_mode: bool,
-    draws: Draws,
 ) -> Embeddings:
     """Do what `emd_cfl_clients.other_sends` does, with other samples for each distance."""
     me = client.number
-    foreign = sampler(client, model, "validation", max_samples, train_mode, draws)(owner, me)
-    return foreign @ matrix(client.shared_seed, owner, me, foreign.shape[1], projection, draws).T
+    foreign = sampler(client, model, "validation", max_samples, train_mode)(owner, me)
+    return foreign @ matrix(client.shared_seed, owner, me, foreign.shape[1], projection).T
 
 
 def sampler(
-    client: Client, model: Tensor, split: str, max_samples: int, train_mode: bool, draws: Draws
+    client: Client, model: Tensor, split: str, max_samples: int, train_mode: bool
 ) -> Callable[[int, int], Embeddings]:
     """Embed a client's samples, and return the function from a distance to those that enter it.
 
     A distance is identified by its owner and the other client, or by its owner and `REFERENCE`.
     """
-    most = max_samples if draws == "per client" else None
-    whole = client.embed(model, split, most, train_mode).cpu().double().numpy()
+    whole = embeddings(client, model, split, None, train_mode)
 
     def some(owner: int, other: int) -> Embeddings:
-        if draws == "per client":
-            return whole
         key = (SAMPLES, SPLITS.index(split), client.number, owner, other + 1)
         return whole[stream(client.shared_seed, *key).permutation(len(whole))[:max_samples]]
 
     return some
 
 
-def matrix(
-    seed: int, owner: int, other: int, dimensions: int, share: float, draws: Draws
-) -> Embeddings:
-    """Draw the matrix that two clients share; its columns have unit length with ``per distance``.
+def matrix(seed: int, owner: int, other: int, dimensions: int, share: float) -> Embeddings:
+    """Draw the matrix that two clients share; its columns have unit length.
 
     The matrix of a reference distance belongs to its owner and `REFERENCE`.
     """
-    if draws == "per client":
-        return shared_projection(seed, owner, other, dimensions, share)
     pair = (owner, other) if other != REFERENCE else (owner, owner, 0)
     size = max(1, int(share * dimensions)), dimensions
     drawn = stream(seed, PROJECTION, *pair).normal(size=size)
@@ -125,15 +110,17 @@ class EMDCFLVariant(EMDCFL):
         uses the statistics of the batch, and dropout is active.
     """
 
-    questions: ClassVar[tuple[Callable[..., Any], ...]] = (owner_draws, other_draws)
-
-    draws: Draws = "per client"
+    draws: Literal["per client", "per distance"] = "per client"
     clusters: Clusters = "neighbourhoods"
     train_mode: bool = False
 
+    def questions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Return the questions of EMD-CFL, or those with draws for each distance."""
+        return super().questions() if self.draws == "per client" else (owner_draws, other_draws)
+
     def sampling(self) -> dict[str, Any]:
         """Return the options of both questions."""
-        return super().sampling() | {"train_mode": self.train_mode, "draws": self.draws}
+        return super().sampling() | {"train_mode": self.train_mode}
 
     def agreeing(self) -> NDArray[np.bool_]:
         """Return which clients agree, or which of them a chain of agreements connects."""

@@ -24,8 +24,8 @@ CHOSEN = {
 }
 # What clients answer besides trained models, by the names of the functions that compute it
 SENT = {
-    "owner_draws": "projected embeddings",
-    "other_draws": "projected embeddings",
+    "owner_sends": "projected embeddings",
+    "other_sends": "projected embeddings",
     "directions": "directions of its images",
     "loss_gradient": "a gradient",
     "feature_axes": "axes of its features",
