@@ -257,10 +257,9 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
         except FileNotFoundError as error:
             raise files.missing(f"PACS/{domain}", "unpack the whole of PACS") from error
         if len(members.classes) != 7 or len(members) != count:
-            held = (
-                f"holds {len(members)} images of {len(members.classes)} classes, not {count} of 7"
-            )
-            raise DatasetError(f"{files.name}: {folder / domain} {held}; unpack the whole of PACS")
+            held = f"{len(members)} images of {len(members.classes)} classes, not {count} of 7"
+            where = f"{files.name}: {folder / domain} holds"
+            raise DatasetError(f"{where} {held}; unpack the whole of PACS")
         pictures += members.samples
     paths, labels = zip(*pictures, strict=True)
     images = []

@@ -120,10 +120,8 @@ def from_arrays(path: Path, notes: Notes) -> ImageSet:
     def numbers(key: str) -> Tensor | None:
         return torch.from_numpy(as_labels(arrays[key], f"{path}: {key}")) if key in arrays else None
 
-    pool, (labels, test_labels, names) = (
-        convert(arrays[kind], f"{path}: {kind}"),
-        labels_in(arrays, path),
-    )
+    pool = convert(arrays[kind], f"{path}: {kind}")
+    labels, test_labels, names = labels_in(arrays, path)
     return ImageSet(
         path.stem,
         pool,
@@ -146,12 +144,8 @@ def labels_in(
     Names of both are numbered together.
     """
     keys = [key for key in ("labels", "test_labels") if key in arrays]
-    named, names, form = (
-        [key for key in keys if are_names(arrays[key])],
-        None,
-        f"{WITHOUT_GAPS}, {NAMED}",
-    )
-    if named == keys:
+    names, form = None, f"{WITHOUT_GAPS}, {NAMED}"
+    if all(are_names(arrays[key]) for key in keys):
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
         numbers = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
     else:
