@@ -37,7 +37,7 @@ TIED = "distances tie: with the clients in another order, the clusters would be 
 
 
 class Clusterer:
-    """The interface that methods expect; clusterers define `_grouped`, or `noted` with a note."""
+    """The interface that methods expect; each clusterer defines `noted`."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``, in order of first appearance."""
@@ -67,10 +67,6 @@ class Clusterer:
 
     def noted(self, gamma: Matrix) -> tuple[Labels, str | None]:
         """Return labels ``[m]`` in any order, and what a record must say of them."""
-        return np.asarray(self._grouped(gamma)), None
-
-    def _grouped(self, gamma: Matrix) -> ArrayLike:
-        """Return labels ``[m]`` in any order."""
         raise NotImplementedError
 
 
@@ -102,7 +98,8 @@ class HDBSCAN(Clusterer):
         """Return True: mutual reachability makes ties of its own."""
         return True
 
-    def _grouped(self, gamma: Matrix) -> ArrayLike:
+    def noted(self, gamma: Matrix) -> tuple[Labels, None]:
+        """Return the labels, and no note."""
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         options: dict[str, Any] = {"metric": "precomputed", "min_cluster_size": size}
         if len(gamma) < 2 * size:
@@ -117,7 +114,7 @@ class HDBSCAN(Clusterer):
             # Unlike scikit-learn, hdbscan does not count a point among its own neighbours. Without
             # −1, clusters of exactly `size` clients would be lost, which the papers' scenarios have
             labels = hdbscan.HDBSCAN(**options, min_samples=size - 1).fit_predict(gamma.copy())
-        return assign_noise(gamma, labels, self.noise)
+        return assign_noise(gamma, labels, self.noise), None
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -153,16 +150,17 @@ class MeanShift(Clusterer):
     clients count one neighbour more here. Two clients are two clusters unless they are equal.
     """
 
-    def _grouped(self, gamma: Matrix) -> ArrayLike:
+    def noted(self, gamma: Matrix) -> tuple[Labels, None]:
+        """Return the labels, and no note."""
         from sklearn import cluster
 
         if len(np.unique(gamma, axis=0)) == 1:
-            return np.zeros(len(gamma))  # the bandwidth would be zero
+            return np.zeros(len(gamma), dtype=np.int64), None  # the bandwidth would be zero
         nearest = max(0.3, 2 / len(gamma)) if len(gamma) > 2 else 0.3
         width = cluster.estimate_bandwidth(gamma, quantile=nearest)
         if width == 0:  # two clients, or each client has a twin
             width = float(np.finfo(np.float32).eps)
-        return cluster.MeanShift(bandwidth=width).fit_predict(gamma)
+        return cluster.MeanShift(bandwidth=width).fit_predict(gamma), None
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -257,17 +255,18 @@ class Agglomerative(Clusterer):
             raise ValueError("give either threshold or n_clusters, not both")
         return self
 
-    def _grouped(self, gamma: Matrix) -> ArrayLike:
+    def noted(self, gamma: Matrix) -> tuple[Labels, None]:
+        """Return the labels, and no note."""
         from scipy.cluster.hierarchy import fcluster
 
         if len(gamma) == 1:
-            return np.zeros(1)
+            return np.zeros(1, dtype=np.int64), None
         tree = dendrogram(1 - gamma if self.wrong_sign else gamma, self.linkage)
         below = (tree[:, 2] < (self.threshold or 0)).sum()
         merges = below if self.n_clusters is None else len(gamma) - self.n_clusters
         # Cut after so many merges: heights may be equal, and negative with the wrong sign
         tree[:, 2] = np.arange(len(tree))
-        return fcluster(tree, merges - 1, "distance")
+        return fcluster(tree, merges - 1, "distance"), None
 
 
 def k_means(points: ArrayLike, k: int, n_init: int = 10, **options: Any) -> Any:
