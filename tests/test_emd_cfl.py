@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reports.thresholds import recorded_scores
+from reports.thresholds import recorded_scores, true_clusters
 from rounds import begin, first_jobs
 from scipy.optimize import linprog
 from scipy.stats import wasserstein_distance_nd
@@ -472,7 +472,7 @@ def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent
     past = next(past for past in every if past.parameters["participants"])
     scores, truth = recorded_scores(past)
     assert np.isnan(scores).any()
-    assert truth.tolist() == shifts.true_clusters(past.parameters["version"], len(truth)).tolist()
+    assert truth.tolist() == true_clusters(past.parameters["version"], len(truth)).tolist()
 
 
 def test_the_working_range_has_the_units_of_the_distances():

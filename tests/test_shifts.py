@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import colormaps
+from reports import thresholds
 from torchvision.transforms.functional import rotate
 
 from cflkit import datasets
@@ -248,7 +249,7 @@ def test_true_clusters_are_those_of_the_split(small, version, channels):
     pixels, tests = (x.expand(-1, channels, -1, -1) for x in (small.images, small.test_images))
     images = dataclasses.replace(small, images=pixels, test_images=tests)
     _, split = shifts.make(images, version, clients=12, samples=20)
-    assert split.clusters.tolist() == shifts.true_clusters(version, 12).tolist()
+    assert split.clusters.tolist() == thresholds.true_clusters(version, 12).tolist()
 
 
 def test_images_that_are_not_square_are_not_turned_by_a_right_angle(small):

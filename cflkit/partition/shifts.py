@@ -135,13 +135,6 @@ CORNERS = [
 VERSIONS = (*ROTATIONS, "backdoor", "domains")
 
 
-def true_clusters(version: str, clients: int) -> NDArray[np.int64]:
-    """Return the true clusters ``[m]`` in any version except ``domains``, which needs the data."""
-    # CORNERS, for images with colours, has the clusters of COLOURS
-    groups = COLOURS if version == "backdoor" else ROTATIONS[version]
-    return np.repeat([group.cluster for group in groups], clients // len(groups))
-
-
 def make(
     images: ImageSet,
     version: str,
@@ -285,11 +278,7 @@ def client_splits(
 
 
 def split_among_clients(
-    rows: Indices,
-    labels: Tensor,
-    clients: int,
-    samples: int | None,
-    generator: np.random.Generator,
+    rows: Indices, labels: Tensor, clients: int, samples: int | None, generator: np.random.Generator
 ) -> list[Indices]:
     """Split rows among clients, so that each client has the same number of rows of each class.
 
