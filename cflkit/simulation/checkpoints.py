@@ -50,7 +50,8 @@ class Keeper:
     ) -> None:
         plan += "" if after is None else f", after {as_json(after.rows)}"
         self.path, self.identity = Path(path), fingerprint(methods, federation, plan)
-        self.code = code(modules)
+        # The code on which a state depends
+        self.code = f"{digest_of_code(*modules)} torch {torch.__version__}"
         self.cost, self.written = 0.0, perf_counter()
 
     def keep(
@@ -103,11 +104,6 @@ def as_json(value: Any) -> str:
 
 
 # --- The file -------------------------------------------------------------------------------------
-
-
-def code(modules: Sequence[str]) -> str:
-    """Identify the code on which a state depends: that of modules, and PyTorch's version."""
-    return f"{digest_of_code(*modules)} torch {torch.__version__}"
 
 
 def save(path: Path, identity: str, code: str, state: dict[str, Any]) -> None:

@@ -120,8 +120,9 @@ class MethodRound:
         """Give the method the answers to its request, or break off if its trainings diverged."""
         assert self.request is not None
         where = [answers.places[key] for key in keys]
-        if answers.error is not None and answers.error.broken[where].any():
-            self.error = error_of_method(answers.error, self.request, where, self.t)
+        if answers.error is not None and (broken := answers.error.broken[where]).any():
+            clients = self.request.jobs.client_of[broken].tolist()
+            self.error = Diverged(self.t, clients, answers.error.trained[where], broken)
             self.request = None
             return
         # Each method gets answers that no other method shares, so it may change them in place. A
@@ -130,11 +131,9 @@ class MethodRound:
         received = answers.values if alone else copies(answers.values, where)
         held = None if answers.digests is None else [answers.digests[place] for place in where]
         self.traffic.count(self.request, keys, received, held)
-        heat = {}
+        heat, jobs = {}, self.request.jobs
         if self.heated and isinstance(received, Tensor):
-            heat = temperature_of_updates(
-                self.request.jobs, received, self.method.server.parameters
-            )
+            heat = temperature_of_updates(jobs, received, self.method.server.parameters)
         self.advance(received)
         self.method.scalars.update(heat)
 
@@ -258,10 +257,3 @@ def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[An
         everything = list(where) == list(range(len(answers)))
         return answers.clone() if everything else answers[list(where)]
     return copy.deepcopy([answers[place] for place in where])
-
-
-def error_of_method(error: Diverged, request: Request, where: Sequence[int], t: int) -> Diverged:
-    """Return the part of an error that belongs to one method's trainings."""
-    broken = error.broken[list(where)]
-    clients = request.jobs.client_of[broken].tolist()
-    return Diverged(t, clients, error.trained[list(where)], broken)
