@@ -170,9 +170,10 @@ class Method:
         """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``.
 
         By default, this is federated averaging within clusters: the mean of the members' updates,
-        with the method's option ``weighting``, is added to the cluster's model.
+        with the method's option ``weighting``, is added to the cluster's model. Without clusters,
+        the clients that have trained the same model are averaged.
         """
-        members = self.labels[jobs.client_of]
+        members = jobs.model_of if self.labels is None else self.labels[jobs.client_of]
         updates = local_updates(trained, self.models, members)
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
         self.models = average_updates(self.models, updates, members, weights)

@@ -15,13 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from cflkit._bounds import STRICT, Natural
 from cflkit.federation import Conversation, Jobs, Train
-from cflkit.methods.base import (
-    Personal,
-    Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
-)
+from cflkit.methods.base import Personal, Weighting
 
 
 @dataclass(config=STRICT)
@@ -60,11 +54,8 @@ class FedAvgFT(Personal):
     def round(self, t: int) -> Conversation[None]:
         """Run a round of federated averaging, and let all clients fine-tune its result."""
         present = self.server.participants(t)
-        same = torch.zeros_like(present)  # the common model, which is the only row
-        trained = yield Train(Jobs(self.models, same, present))
-        updates = local_updates(trained, self.models, same)
-        weights = client_weights(self.server, self.weighting)[present]
-        self.models = average_updates(self.models, updates, same, weights)
+        jobs = Jobs(self.models, torch.zeros_like(present), present)  # all train the one model
+        self.aggregate(t, jobs, (yield Train(jobs)))
 
         there, usual = self.server.reachable(t), self.server.training
         self.personal = self.personal.clone()
