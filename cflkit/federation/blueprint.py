@@ -44,12 +44,7 @@ class Blueprint:
     """
 
     def __init__(
-        self,
-        model: str,
-        shape: tuple[int, int, int],
-        classes: int,
-        seed: int,
-        device: torch.device,
+        self, model: str, shape: tuple[int, int, int], classes: int, seed: int, device: torch.device
     ) -> None:
         self.model, self.shape, self.classes = model, shape, classes
         self.seed, self._device = seed, device

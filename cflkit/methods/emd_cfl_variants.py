@@ -46,12 +46,7 @@ def owner_draws(
 
 
 def other_draws(
-    client: Client,
-    model: Tensor,
-    owner: int,
-    projection: float,
-    max_samples: int,
-    train_mode: bool,
+    client: Client, model: Tensor, owner: int, projection: float, max_samples: int, train_mode: bool
 ) -> Embeddings:
     """Do what `emd_cfl_clients.other_sends` does, with other samples for each distance."""
     me = client.number

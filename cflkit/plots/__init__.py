@@ -185,8 +185,7 @@ def learning_gap(table: pd.DataFrame, axes: Axes | None = None) -> Axes:
     means = both.groupby("method", sort=False)[["gf1", "pf1"]].mean()
     places, colour = range(len(means)), COLOURS[0]
     axes.vlines(places, means["gf1"], means["pf1"], color=colour, linewidth=3, alpha=0.5)
-    [hollow] = axes.plot(places, means["gf1"], "o", color=colour, label="GF1, central test set")
-    hollow.set_markerfacecolor("white")
+    axes.plot(places, means["gf1"], "o", color=colour, mfc="white", label="GF1, central test set")
     axes.plot(places, means["pf1"], "o", color=colour, label="PF1, own test sets")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     axes.set(ylabel="F1, mean over rounds", ylim=(0, 1))

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def on_test_sets(
-    methods: Mapping[str, Method],
-    federation: FederationLike,
-    t: int,
-    test_sets: TestSets = "all",
+    methods: Mapping[str, Method], federation: FederationLike, t: int, test_sets: TestSets = "all"
 ) -> list[dict[str, Any]]:
     """Measure the clusters and the model of each client after round ``t``.
 
