@@ -1,13 +1,20 @@
-"""What holds for all files that the kit reads or writes: no devices, and no leftovers."""
+"""What holds for all files that the kit reads or writes: numbers, no devices, no leftovers."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+
+def as_json(value: Any, **options: Any) -> str:
+    """Return JSON, with the numbers of NumPy as Python's."""
+    return json.dumps(value, default=lambda number: number.item(), **options)
 
 
 def check_regular(path: Path) -> Path:

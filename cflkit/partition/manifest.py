@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cflkit._bounds import checked_seed, one_line
-from cflkit._files import check_regular
+from cflkit._files import as_json, check_regular
 
 Indices = NDArray[np.int64]
 Index = Annotated[int, Field(ge=0, lt=2**63)]
@@ -223,11 +222,6 @@ def local_splits(
         train.append(np.sort(shuffled[tests:]))
         test.append(np.sort(shuffled[:tests]))
     return train, test
-
-
-def as_json(value: Any, **options: Any) -> str:
-    """Return JSON, with the numbers of NumPy as Python's."""
-    return json.dumps(value, default=lambda number: number.item(), **options)
 
 
 def seeded(seed: int) -> np.random.Generator:

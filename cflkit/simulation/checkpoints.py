@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit._files import check_regular, unwritable
+from cflkit._files import as_json, check_regular, unwritable
 from cflkit._project import digest_of_code
 from cflkit.federation import FederationLike
 from cflkit.methods.base import Method
@@ -96,11 +96,6 @@ def fingerprint(methods: Mapping[str, Method], federation: FederationLike, plan:
         plan,
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def as_json(value: Any) -> str:
-    """Write as JSON; a method may put NumPy numbers into its scalars, and JSON needs Python's."""
-    return json.dumps(value, default=lambda number: number.item())
 
 
 # --- The file -------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import psutil
 import torch
@@ -294,9 +293,8 @@ class Progress:
 def found_by(methods: Mapping[str, Method]) -> str:
     """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
-    labels: dict[str, Any] = {name: method.labels for name, method in methods.items()}
-    clusters = [
-        f"{n} {len(assigned.unique())}" for n, assigned in labels.items() if assigned is not None
-    ]
-    parts = [f"T {heats[0]:.3f}"] if heats else []
-    return "; ".join([*parts, *([f"clusters: {', '.join(clusters)}"] if clusters else [])])
+    parts = [f"T {heat:.3f}" for heat in heats[:1]]
+    having = {name: m.labels for name, m in methods.items() if m.labels is not None}
+    if clusters := ", ".join(f"{name} {len(labels.unique())}" for name, labels in having.items()):
+        parts.append(f"clusters: {clusters}")
+    return "; ".join(parts)
