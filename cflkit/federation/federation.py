@@ -286,7 +286,7 @@ class Federation:
             if told is None:
                 return losses
             return requests.summarise_losses(
-                losses, jobs, lambda own: told(own, self.training, **options)
+                losses, jobs, lambda held: told(held, self.training, **options)
             )
 
     def embed(

@@ -294,7 +294,6 @@ def found_by(methods: Mapping[str, Method]) -> str:
     """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     parts = [f"T {heat:.3f}" for heat in heats[:1]]
-    having = {name: m.labels for name, m in methods.items() if m.labels is not None}
-    if clusters := ", ".join(f"{name} {len(labels.unique())}" for name, labels in having.items()):
-        parts.append(f"clusters: {clusters}")
-    return "; ".join(parts)
+    groupings = {name: m.labels for name, m in methods.items() if m.labels is not None}
+    counts = [f"{name} {len(labels.unique())}" for name, labels in groupings.items()]
+    return "; ".join(parts + ([f"clusters: {', '.join(counts)}"] if counts else []))
