@@ -22,11 +22,6 @@ NAMED = "or names; test_labels are numbered or named together with labels"
 MISSING = {"", "nan", "NaN", "NAN", "None", "NA", "N/A", "<NA>", "NaT", "NULL", "null"}
 
 
-def are_names(labels: Array) -> bool:
-    """Return whether labels are texts, and not numbers."""
-    return labels.dtype.kind in "US"
-
-
 def numbered(labels: Array, classes: Sequence[str], what: str) -> Labels:
     """Number names ``[N]`` by their places in a list of classes.
 

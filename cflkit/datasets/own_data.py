@@ -30,7 +30,6 @@ from cflkit.datasets.labels import (
     NAMED,
     WITHOUT_GAPS,
     Array,
-    are_names,
     as_labels,
     in_order,
     names_in,
@@ -145,7 +144,7 @@ def labels_in(
     """
     keys = [key for key in ("labels", "test_labels") if key in arrays]
     names, form = None, f"{WITHOUT_GAPS}, {NAMED}"
-    if all(are_names(arrays[key]) for key in keys):
+    if all(arrays[key].dtype.kind in "US" for key in keys):  # texts
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
         numbers = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
     else:

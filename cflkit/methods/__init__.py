@@ -1,7 +1,7 @@
 """The algorithms, one file each, named as in the literature.
 
 The papers' own methods are here, each as its pseudocode, with extensions in files beside them.
-`baselines` has the methods that the papers compare with.
+`baselines` has the methods to compare them with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WHERE = {
     "emd-cfl-oracle": ("emd_cfl_variants", "EMDOracle"),
     "emd-cfl-variant": ("emd_cfl_variants", "EMDCFLVariant"),
     "fedavg": ("fedavg", "FedAvg"),
-    "fedavg-ft": ("fedavg_ft", "FedAvgFT"),
+    "fedavg-ft": ("baselines.fedavg_ft", "FedAvgFT"),
     "fedce": ("baselines.fedce", "FedCE"),
     "fedclust": ("baselines.fedclust", "FedClust"),
     "fedcref": ("fedcref", "FedCRef"),
@@ -42,11 +42,11 @@ WHERE = {
     "flexcfl": ("baselines.flexcfl", "FlexCFL"),
     "flux": ("baselines.flux", "FLUX"),
     "ifca": ("baselines.ifca", "IFCA"),
-    "local": ("local", "Local"),
+    "local": ("baselines.local", "Local"),
     "ocfl": ("ocfl", "OCFL"),
     "ocfl-open": ("ocfl_open", "OpenOCFL"),
     "ocfl-replicated": ("ocfl_replicated", "ReplicatedOCFL"),
-    "oracle": ("oracle", "Oracle"),
+    "oracle": ("baselines.oracle", "Oracle"),
     "pacfl": ("baselines.pacfl", "PACFL"),
     "pfedgraph": ("baselines.pfedgraph", "PFedGraph"),
     "sattler": ("baselines.sattler", "Sattler"),

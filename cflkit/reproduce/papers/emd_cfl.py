@@ -266,7 +266,7 @@ def play(
     import torch
 
     from cflkit import simulation
-    from cflkit.methods.oracle import Oracle
+    from cflkit.methods.baselines.oracle import Oracle
     from cflkit.partition import changes
 
     history = base.play_rounds(run, home, lines, run.change, checkpoint, **options)
