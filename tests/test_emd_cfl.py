@@ -18,7 +18,7 @@ from cflkit import datasets, methods, simulation
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl, emd_cfl_variants
-from cflkit.methods.emd_cfl_clients import shared_projection
+from cflkit.methods.emd_cfl_clients import embeddings, shared_projection
 from cflkit.models.rows import blas_libraries
 from cflkit.partition import Partition, shifts
 from cflkit.reproduce.papers.emd_cfl import working_range
@@ -387,14 +387,16 @@ def test_as_published_each_distance_has_its_own_samples(turned):
     [everything] = federation.embed(first_jobs(federation, [0]), "train")
 
     def seen(client):
-        draw = emd_cfl_variants.sampler(client, federation.initial(), "train", 20, False)
+        sampled = client, federation.initial(), "train", 20, False
+        draw = emd_cfl_variants.sampler(*sampled)
         sets = [draw(0, to) for to in (1, 2, 0, emd_cfl_variants.REFERENCE)]
+        sets.append(embeddings(*sampled))  # as intended, the same for all distances
         places = [cosine_distances(part, everything).argmin(axis=1).tolist() for part in sets]
         assert all(len(set(part)) == 20 for part in places), "20 different samples of the client"
         return {tuple(sorted(part)) for part in places}
 
     client = client_of(federation, 0)
-    assert len(seen(client)) == 4
+    assert len(seen(client)) == 5
     assert seen(client) == seen(client)
     images, split = turned
     twins = federate((images, dataclasses.replace(split, train=[split.train[0]] * 6)))
