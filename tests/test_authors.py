@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from cflkit import datasets, methods, models
+from cflkit import clustering, datasets, methods, models
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl_variants
 from cflkit.methods.baselines import flux
@@ -167,3 +167,15 @@ def test_flux_has_its_authors_descriptors_and_clusters(federate):
     for descriptors, labels in zip(theirs["more"], theirs["more_clusters"], strict=True):
         found = flux.cluster(descriptors.reshape(12, 22, 2).astype(float))
         assert found.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("tau", [0.6, 0.5, 0.4, 0.33, 0.3, 0.25, 0.2, 0.1])
+def test_stocfl_has_its_authors_clusters_and_models(federate, tau):
+    theirs = golden("stocfl", f"{tau}/")
+    stocfl = methods.make("stocfl", threshold=1 - tau, lam=0.05)
+    *_, stocfl = steps(stocfl, federate(epochs=5, lr=0.2), 3)
+    ours = clustering.canonical_labels(stocfl.labels)
+    np.testing.assert_array_equal(ours, clustering.canonical_labels(theirs["labels"]))
+    if "models" in theirs:
+        np.testing.assert_allclose(stocfl.models[stocfl.labels], theirs["models"], **CLOSE)
+        np.testing.assert_allclose(stocfl.common, theirs["common"], **CLOSE)

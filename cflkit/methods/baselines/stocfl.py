@@ -1,7 +1,9 @@
 """StoCFL: merge clusters whose clients move a common first model in similar directions.
 
 D. Zeng, X. Hu, S. Liu, Y. Yu, Q. Wang, Z. Xu: Stochastic clustered federated learning. arXiv
-2303.00897. Written from descriptions of the paper and of its authors' code.
+2303.00897. With all clients in each round, clusters and models are those of the authors' code
+(tests/golden). With some of them, that code takes the mean direction of a cluster over those that
+are present, and here it is over all that have been.
 """
 
 from __future__ import annotations
