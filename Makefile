@@ -22,8 +22,8 @@ $(READY): pyproject.toml requirements.lock
 	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
 	@touch $(READY)
 
-run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5 --verbose'
-	@'$(BIN)/python' -m cflkit run notebooks/03b_ocfl_controls.ipynb $(ARGS)
+run: $(READY) ## Run lesson 03 (OCFL on turned digits) and print what came of it; options in ARGS, as in: make run ARGS='-p seed 1 --verbose'
+	@'$(BIN)/python' -m cflkit run notebooks/03_ocfl_temperature.ipynb $(ARGS)
 
 lint: $(READY) ## Style, the layers and the size of the package, the form of notebooks (seconds)
 	'$(BIN)/ruff' check .

@@ -487,7 +487,7 @@ def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=Path, help="The folder (default: data/runs/compare/NAME).")
 def put_on_the_map(file: Path, output: Path | None) -> None:
-    """Compare a method of yours with the kit's in eighteen situations.
+    """Compare a method of yours with the kit's in twenty situations.
 
     FILE is a Python file with one class of a method, which is run with three seeds, or a CSV file
     with the columns of data/failures.csv. If interrupted, the same call goes on. You get the

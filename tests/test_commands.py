@@ -661,7 +661,7 @@ def test_a_run_is_told_in_few_lines():
     assert "figure    f.png" in lines and "more" not in lines
     assert any(line.split()[0] == "record" for line in lines if line)
     lines = run_messages.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
-    assert lines[:2] == ["true   it holds", "FALSE  and this"]
+    assert lines[:3] == ["more", "true   it holds", "FALSE  and this"]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def test_every_situation_and_seed_is_there_once_with_all_methods():
     expected = [(s, str(value), seed) for seed in situations.SEEDS for s, value in places()]
     sizes = ROWS.groupby(PLACE, sort=False).size()
     assert list(sizes.index) == expected
-    assert all(size == (10 if place[0] == "k" else 29) for place, size in sizes.items())
+    assert all(size == (11 if place[0] == "k" else 31) for place, size in sizes.items())
     assert not ROWS.duplicated([*PLACE, "method"]).any()
 
 

@@ -1,6 +1,6 @@
-"""Put a method, or somebody's results, on the map of appendix 09b, beside its 29 methods.
+"""Put a method, or somebody's results, on the map of appendix 09b, beside its 31 methods.
 
-The method runs in the eighteen situations of `situations`, with the same clients, seeds, network
+The method runs in the twenty situations of `situations`, with the same clients, seeds, network
 and training as the methods whose results are in ``data/failures.csv``.
 """
 

@@ -1,4 +1,4 @@
-"""The eighteen situations of appendix 09b, in which the assumptions of methods fail one by one."""
+"""The twenty situations of appendix 09b, in which the assumptions of methods fail one by one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SITUATIONS: dict[str, list[Any]] = {
     "base": [""],
     "IID": [""],
     "images": [40, 20, 10, 5],  # training images per client
+    "sizes": ["1/r", "half"],  # a client's share of its images: by its rank, or one has half of all
     "labels wrong": [0.2, 0.4],  # share of a client's training images
     "five classes": [6, 30],  # rounds
     "6/3/2/1": ["all", "last"],  # clients per group, and who is affected
@@ -81,6 +82,16 @@ def scene(situation: str, value: Any, seed: int) -> Scene:
         )
         batches = [math.ceil(len(s.train[0]) / TRAINING.batch_size) for s in (split, new.split)]
         new.epochs = round(TRAINING.epochs * batches[0] / batches[1])
+    elif situation == "sizes":
+        ranks = 1 + rng.permutation(CLIENTS)
+        kept = 1 / ranks if value == "1/r" else np.where(ranks == 1, 1, 1 / (CLIENTS - 1))
+        new.split = replace(
+            split,
+            train=[
+                np.sort(rng.choice(rows, round(share * len(rows)), replace=False))
+                for rows, share in zip(split.train, kept, strict=True)
+            ],
+        )
     elif situation == "labels wrong":
         labels = images.labels.clone()
         for rows in split.train:

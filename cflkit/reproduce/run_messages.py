@@ -83,15 +83,18 @@ def heading(prose: str) -> str:
 
 def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: Path) -> str:
     """Tell what came of a run in few lines: its results, where all of it lies, and what is next."""
-    claims = of_cells(cells)
-    lines = [] if record is None else [*story(record), ""]
+    claims, results = of_cells(cells), "".join(printed(cells)).splitlines()
+    figures = [line for line in results if line.startswith("figure ")]
     if record is None:
+        lines = [line for line in results if line not in figures]
         lines += [f"{'true ' if holds else 'FALSE'}  {claim}" for claim, holds in claims.items()]
-    elif claims:
-        held = sum(claims.values())
-        count = f"{held} of {len(claims)} claims of the notebook are true in this run"
-        lines.append(f"claims    {count} (--verbose lists them)")
-    lines += [line for line in report_of(cells).splitlines() if line.startswith("figure ")]
+    else:
+        lines = [*story(record), ""]
+        if claims:
+            held = sum(claims.values())
+            count = f"{held} of {len(claims)} claims of the notebook are true in this run"
+            lines.append(f"claims    {count} (--verbose lists them)")
+    lines += figures
     lines += [f"record    {records.display_path(record.folder)}"] if record else []
     lines.append(f"notebook  {records.display_path(output)}")
     return "\n".join([*lines, *following(record, notebook)])
@@ -148,11 +151,13 @@ def following(record: Record | None, notebook: Path) -> Iterator[str]:
 
 def report_of(cells: Sequence[Any]) -> str:
     """Return what the cells tagged ``report`` printed, and the claims that cells made."""
-    parts = []
-    for cell in cells:
-        for item in cell.get("outputs", ()):
-            if "report" in cell.metadata.get("tags", []) and item.get("name") == "stdout":
-                parts.append(item["text"])
-            if MIME in item.get("data", {}):
-                parts += [item["data"]["text/plain"] + "\n", COUNTS + "\n"]
-    return "\n".join(parts)
+    shown = [item["data"] for cell in cells for item in cell.get("outputs", ()) if "data" in item]
+    claims = [f"{data['text/plain']}\n\n{COUNTS}\n" for data in shown if MIME in data]
+    return "\n".join([*printed(cells), *claims])
+
+
+def printed(cells: Sequence[Any]) -> list[str]:
+    """Return what the cells tagged ``report`` printed, cell by cell."""
+    reporting = [cell for cell in cells if "report" in cell.metadata.get("tags", [])]
+    outputs = [item for cell in reporting for item in cell.get("outputs", ())]
+    return [item["text"] for item in outputs if item.get("name") == "stdout"]

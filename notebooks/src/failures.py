@@ -5,15 +5,17 @@ situations of `cflkit.compare` with each seed, which decides data and training. 
 are not run again.
 """
 
-import csv
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+import pandas as pd
 import torch
 
 from cflkit import methods, simulation
+from cflkit.compare import PLACE
 from cflkit.compare.situations import SEEDS, TRUE_K, Scene, places, scene
+from cflkit.reproduce import records
 from cflkit.reproduce.records import PROJECT
 from cflkit.simulation.evaluation import client_scores
 
@@ -21,24 +23,31 @@ sys.path.insert(0, str(PROJECT / "notebooks" / "src" / "play" / "explorers"))
 from data import lesson
 
 TABLE = PROJECT / "data" / "failures.csv"
-COLUMNS = ("situation", "value", "seed", "method", "accuracy", "ari")
+COLUMNS = [*PLACE, "method", "accuracy", "ari"]
 Names = dict[str, Any]  # what the lesson's cells define
 
 
 def line_up(names: Names, truth: Any, k: int) -> dict[str, methods.Method]:
-    """Return the lesson's methods, and three that it leaves out."""
+    """Return the lesson's methods, and five that it leaves out."""
     return names["line_up"](truth, k) | {
         "FLUX": methods.make("flux", start=2),  # by embeddings of a model that was trained once
         "StoCFL": methods.make("stocfl"),
         "FedRep": methods.make("fedrep"),
+        "CLoVE": methods.make("clove", k=k),
+        "FedAvg-FT": methods.make("fedavg-ft"),
     }
 
 
-def measured(names: Names, new: Scene, only: Iterable[str] | None = None) -> list[dict[str, str]]:
-    """Run the methods in a scene; with a wrong k, those alone that are told k."""
+def those_of(names: Names, new: Scene) -> dict[str, methods.Method]:
+    """Return the methods that run in a scene: with a wrong k, those alone that are told k."""
     lines, right = (line_up(names, new.split.clusters, k) for k in (new.k, TRUE_K))
     told = [name for name in lines if new.k == TRUE_K or repr(lines[name]) != repr(right[name])]
-    lines = {name: lines[name] for name in told if only is None or name in only}
+    return {name: lines[name] for name in told}
+
+
+def measured(names: Names, new: Scene, only: Iterable[str]) -> list[dict[str, str]]:
+    """Run some of the methods in a scene."""
+    lines = {name: line for name, line in those_of(names, new).items() if name in only}
     home = new.federation()
     summary = simulation.run(lines, home, new.rounds, progress=False).summary()
     return [
@@ -54,18 +63,23 @@ def measured(names: Names, new: Scene, only: Iterable[str] | None = None) -> lis
 def main() -> None:
     """Add what the table lacks, one seed and situation after the other."""
     torch.set_num_threads(1)
-    if not TABLE.exists():
-        TABLE.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    with TABLE.open("r+", 1, encoding="utf-8", newline="") as file:  # written line by line
-        there = {(row["situation"], row["value"], row["seed"]) for row in csv.DictReader(file)}
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        for seed in SEEDS:
-            names = lesson("09b_catalogue", until="line_up", seed=seed)
-            for place in places():
-                if (place[0], str(place[1]), str(seed)) not in there:
-                    key = dict(zip(COLUMNS, (*place, seed), strict=False))
-                    writer.writerows(key | row for row in measured(names, scene(*place, seed)))
-                    print(*place, seed, flush=True)
+    there = pd.read_csv(TABLE, **records.TEXTS).to_dict("records") if TABLE.exists() else []
+    rows = {(*(row[name] for name in PLACE), row["method"]): row for row in there}
+    keys = []
+    for seed in SEEDS:
+        names = lesson("09b_catalogue", until="line_up", seed=seed)
+        for place in places():
+            new, key = scene(*place, seed), tuple(map(str, (*place, seed)))
+            wanted = [*those_of(names, new)]
+            keys += [(*key, name) for name in wanted]
+            missing = [name for name in wanted if (*key, name) not in rows]
+            for row in measured(names, new, missing) if missing else ():
+                rows[*key, row["method"]] = dict(zip(PLACE, key, strict=True)) | row
+            if missing:
+                print(*key, *missing, flush=True)
+                ordered = [*keys, *(k for k in rows if k not in keys)]
+                text = pd.DataFrame([rows[k] for k in ordered], columns=COLUMNS)
+                records.write_whole(TABLE, text.to_csv(index=False, lineterminator="\n"))
 
 
 if __name__ == "__main__":
