@@ -260,8 +260,12 @@ def undisturbed(worker_process, tmp_path_factory):
     return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("phase", worker.PHASES)
+DAILY = ["after the first checkpoint", "between the two renames"]
+PHASES = [pytest.param(p, marks=[] if p in DAILY else pytest.mark.nightly) for p in worker.PHASES]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_kill_in_any_phase_loses_nothing(worker_process, undisturbed, tmp_path, phase):
     """After a kill, there is the old or the new record, and the next run ends normally."""
     table = tmp_path / "results" / worker.RUN / "rounds.csv"
