@@ -45,6 +45,12 @@ GAINS = [
     ("IID", "", ["OCFL-AFF"], -3, -1),
     ("base", "", ["Oracle"], 4, 5.5),
     *(("images", value, ["Oracle"], 13, np.inf) for value in ("20", "10", "5")),
+    ("sizes", "1/r", ["Oracle"], 13, 17),
+    ("sizes", "1/r", ["EMD-CFL"], 8, 13),
+    ("sizes", "1/r", ["OCFL-HDB", "OCFL-AFF", "OCFL-KM", "OCFL-MS"], -10, -1),
+    ("sizes", "half", ["Oracle"], 1, 5),
+    ("base", "", ["FedAvg-FT"], -1.5, -0.5),
+    *(("labels wrong", share, ["FedAvg-FT"], 3, 8) for share in ("0.2", "0.4")),
     ("labels wrong", "0.2", ["Oracle"], 13, np.inf),
     ("labels wrong", "0.4", ["Oracle"], 20, np.inf),
     *(("five classes", value, [], -np.inf, 1) for value in ("6", "30")),
@@ -76,6 +82,8 @@ def test_what_the_appendix_says_of_its_figure_holds_in_every_seed():
     for k, (low, high) in WRONG_K.items():
         change = (points.loc["k", k] - points.loc["base", ""])[TOLD]
         assert change.ge(low).all(axis=None) and change.le(high).all(axis=None), k
+    half = points.loc["sizes", "half"].drop(columns="Oracle")
+    assert not (half.sub(half[["FedAvg", "Local"]].max(axis=1), axis=0) > 0.5).all().any()
     few = points.loc["images", "5"]
     assert (few.drop(columns="Oracle").max(axis=1) < few["Oracle"] - 9).all()
 

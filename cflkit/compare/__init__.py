@@ -175,10 +175,10 @@ def ranks(runs: pd.DataFrame) -> Figure:
     figure, ax = plt.subplots(figsize=(8, 0.2 * len(names) + 1.2))
     colours = [plots.COLOURS[int(name == mine)] for name in names]
     ax.scatter(compared.ranks, range(len(names)), color=colours)
-    for place, group in enumerate(compared.alike):
-        at = [names.index(name) for name in group]
+    rows = [[names.index(name) for name in group] for group in compared.alike]
+    for place, span in enumerate(dict.fromkeys((min(at), max(at)) for at in rows)):
         ends = [max(compared.ranks) + 0.5 + 0.4 * place] * 2
-        ax.plot(ends, [min(at), max(at)], color="black", linewidth=2)
+        ax.plot(ends, span, color="black", linewidth=2)
     ax.set_yticks(range(len(names)), [f"▸ {name}" if name == mine else name for name in names])
     ax.invert_yaxis()
     ax.set(xlabel="average rank (1 is best); bars join methods that do not differ significantly")
