@@ -251,7 +251,7 @@ four_ways = {
 history = simulation.run(four_ways, federation, run.rounds, progress=False)
 ends = {name: row["accuracy"] for name, row in history.summary().items()}
 
-# %% tags=["report", "hide-input"]
+# %% tags=["report", "hide-input", "nbval-ignore-output"]
 table = history.table()
 figure, ax = plt.subplots(figsize=(6.5, 3.2))
 for number, (name, end) in enumerate(ends.items()):
@@ -275,9 +275,7 @@ plots.show(
     "Four lines over ten rounds. One model for all ends lowest, clients alone in the middle, and OCFL at the "
     "top. It jumps in the round in which it splits, and meets the line of the true groups by round 9.",
 )
-print(f"{run.clients} clients, four angles. Share of the digits read after {run.rounds} rounds:")
-for name, end in ends.items():
-    print(f"  {name:<28}{end:.0%}")
+print("digits read:", ", ".join(f"{name} {100 * end:.0f} %" for name, end in ends.items()))
 print("figure   ", records.display_path(saved))
 
 # %% [markdown]
