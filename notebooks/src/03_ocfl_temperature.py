@@ -275,7 +275,8 @@ plots.show(
     "Four lines over ten rounds. One model for all ends lowest, clients alone in the middle, and OCFL at the "
     "top. It jumps in the round in which it splits, and meets the line of the true groups by round 9.",
 )
-print("digits read:", ", ".join(f"{name} {100 * end:.0f} %" for name, end in ends.items()))
+read = [f"{name.partition(' (')[0]} {100 * end:.0f} %" for name, end in ends.items()]
+print("digits read:", ", ".join(read))
 print("figure   ", records.display_path(saved))
 
 # %% [markdown]
