@@ -143,7 +143,7 @@ for t in range(run.rounds):
         local = copy.deepcopy(network)
         vector_to_parameters(theta.clone(), local.parameters())
         sent_back.append(train_locally(local, client, t))
-    theta = weighted_mean(torch.stack(sent_back), samples)
+    theta = torch.as_tensor(weighted_mean(torch.stack(sent_back), samples), dtype=theta.dtype)
 
 # %% [markdown]
 # ## The same with the package
