@@ -14,8 +14,10 @@
 #
 # ![A handwritten digit, and three maps of it with the letters A, B and C: one is a soft blob on the strokes, one is scattered dots, and one has the form of the digit](../figures/07_three_maps.png)
 #
-# **Answer.** More than the map. Two of these three maps have never seen the network, and one of them is random. This lesson puts the pixels of images back in the order of such maps, and finds out which part of a score belongs to the map,
-# which part to the model, and which part to the image. A map is worth something only if it beats maps that know nothing.
+# *The image is a 3 of 8 × 8 pixels, enlarged. Pixels that a map calls important are bright.*
+#
+# **Answer.** More than the map. Two of these three maps were made without the network, and one of these two is random. This lesson puts pixels back in the order of such maps. It finds out how much of a score belongs to the map,
+# how much to the model, and how much to the image. A map is worth something only if it beats maps that know nothing.
 #
 # **You will**
 #
@@ -23,7 +25,7 @@
 # - write GradCAM in three lines, and read insertion in eight,
 # - find the score of a map that knows nothing,
 # - score the models of clusters on the images of their own clients, of other clients, and of the server, as the paper does,
-# - compare GradCAM with maps that have never seen the model.
+# - compare GradCAM with maps that are made without any model.
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb).
 #
@@ -177,7 +179,7 @@ plots.show_frames(
 
 # %% [markdown]
 # Brightness needs the smallest share, about an eighth of the pixels, because a few of them show the shape. GradCAM needs about a third: it first brings back the middle stroke, which alone could be a 1.
-# Noise, which brings back dots from everywhere, needs more than half. All the same, at the last step of the slider its area is far from 0. Before we ask what a good area is, what is GradCAM?
+# Noise, which brings back dots from everywhere, needs more than half. All the same, its area is far from 0 at the end. But first, what is GradCAM?
 #
 # ## GradCAM in three lines
 #
@@ -272,8 +274,8 @@ plots.show(
 #
 # ## What does noise score?
 #
-# Noise explains nothing. We score it under three models: FedAvg's model, the model of the cluster, and a third one that we make with one line. It is FedAvg's
-# model with its logits multiplied by 5. It gives the same answers with more confidence.
+# Noise explains nothing. We score it under three models: FedAvg's model, the model of the cluster, and FedAvg's
+# model with its logits multiplied by 5. This third one gives the same answers as the first, with more confidence.
 #
 # **Deletion** is the opposite of insertion: the pixels leave the whole image in the order of the map, so that a *low* area is good.
 #
@@ -391,9 +393,12 @@ for name, method in ways.items():
 # With the defaults, out-of-cluster every answer is wrong, and GradCAM's insertion is still 0.79, only a tenth below the one in-cluster. That of noise falls about as much. So the score follows the confidence of the model, even where it is confidently wrong. On the server's
 # test set, which has all digits, FedAvg's model is right twice as often as the clusters' models, and yet the score prefers the clusters.
 #
+# In the paper's ranking by insertion in-cluster (Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all comes last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
+# does not show that the *maps* of clusters are better. (The authors themselves call the evaluation of maps an unresolved problem.)
+#
 # ## What noise must score
 #
-# Look at each model's two areas: with sixty images they are equal to within 0.06, and not by accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
+# In Figure 3, the two areas of each model are equal to within 0.06, and not by accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
 # also shows a random 30 %. On average both curves are the same, one of them read backwards,
 # and so their areas are equal. This holds for every model, however confident it is, and for every kind of image, if absent pixels are black in both curves and all steps are equal.
 #
@@ -432,10 +437,10 @@ plots.show(
 
 # %% [markdown]
 # Noise is near 0 under both models. The centre beats 0 under the model of the cluster, because digits are in the middle, and GradCAM is far above 0. Under FedAvg's model
-# both are much lower, and GradCAM is no better than the centre. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained: in 28 longer runs the clusters' models had the larger difference in 15,
+# both are much lower, and GradCAM is no better than the centre. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained. In 28 longer runs, the clusters' models had the larger difference in 15,
 # and by 0.02 on average ([report 97](97_report_explanations.ipynb)).
 #
-# And brightness scores as much as GradCAM, although it has not seen a model. It knows where the strokes are, and on a black background the strokes are all that can be put back.
+# And brightness scores as much as GradCAM, although no model was used to make it. It knows where the strokes are, and on a black background the strokes are all that can be put back.
 #
 # > **An honest limit.** This score cannot tell whether GradCAM explains more than where the strokes are. And what counts as an absent pixel is a choice. With
 # > black, a map that marks the empty background must score badly, although what is *not* there also tells a 6 from a 4. Here are 60 images and one training;

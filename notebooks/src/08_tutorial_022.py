@@ -14,7 +14,9 @@
 #
 # ![Four published accuracies on one axis: 65 % for a single model, 78 % and 82 % for clusters, 80 % for a model per client](../figures/08_the_table.png)
 #
-# **Answer.** First compute the best accuracy that is possible on these data. Nothing has to be trained for it, and no method can be expected to exceed it. Then run the methods, step by step, and measure
+# *The published table, drawn.*
+#
+# **Answer.** First compute the best accuracy that is possible on these data. Nothing has to be trained for it, and no method can be expected to exceed it. Then run the methods, and measure
 # on samples that the training has not seen. A number that fits neither was measured in another way, or not at all.
 #
 # **You will**
@@ -54,7 +56,7 @@ plots.style()
 # 3. **Clustering.** The server clusters the gradients by their cosine distances into three clusters.
 # 4. **Training.** Each cluster trains its own model for 50 more rounds, with 30 % of its clients in each.
 #
-# Its idea is right, the groups are known, and so anybody can check the clusters. It ends with four exercises and this table. *Single Model* is FedAvg (one model for all), and *Per-Client* is Local (each client alone):
+# Its idea is right, and anybody can check the clusters. It ends with four exercises and this table. *Single Model* is FedAvg (one model for all), and *Per-Client* is Local (each client alone):
 #
 # | method | Global Acc | Cluster Acc | Discovery Time |
 # |---|---|---|---|
@@ -190,13 +192,13 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# At $h = 0$ the features tell nothing, so one of four guesses is right. For nine of ten, $h$ must be about 2.5. In a formula: the raised feature has the value $z$ with the density $\varphi(z - h)$, where $\varphi$ is the
+# At $h = 0$ the features tell nothing, so one of four guesses is right. For nine of ten, $h$ must be about 2.5. The raised feature has the value $z$ with the density $\varphi(z - h)$, where $\varphi$ is the
 # density of the standard normal distribution. Each of the other three is below $z$ with the probability $\Phi(z)$. So the best possible accuracy, the **ceiling**, is
 #
 # $$A = \int \varphi(z - h)\, \Phi(z)^3 \, dz .$$
 #
-# One model for all clients does not know the group. It must tell ten classes apart, of which two (3 and 6) occur twice as often as the others. (In the code, `shares` are these frequencies: a rarer
-# class needs a larger feature to win.)
+# One model for all clients does not know the group. It must tell ten classes apart, of which two (3 and 6) occur twice as often as the others. By Bayes' rule, the best answer is then the class $c$ with the largest
+# $h z_c + \log s_c$, where $z_c$ is its feature and $s_c$ its share. So a rarer class needs a larger feature to win. (In the code, this is divided by $h$.)
 
 # %% tags=["nbval-check-output"]
 known = best_accuracy(run.height, [1, 1, 1, 1])
@@ -209,7 +211,7 @@ print(f"ceiling of one model for all:  {single:.1%}")
 #
 # ## Which signature shows the groups?
 #
-# We come to steps 2 and 3. The third exercise of the tutorial asks what clients could send in place of gradients. Client $i$ has the gradient $g_i$, the loss $f_i$ and, after local training, the model $\theta_i$.
+# The third exercise of the tutorial asks what clients could send in place of gradients. Client $i$ has the gradient $g_i$, the loss $f_i$ and, after local training, the model $\theta_i$.
 #
 # **Write it.** Compute three distances between all clients: $1 - \cos(g_i, g_j)$, $\lvert f_i - f_j \rvert$ and $\lVert \theta_i - \theta_j \rVert$. Return the three matrices in a list. While nothing is written, the lesson uses the solution.
 
@@ -236,7 +238,7 @@ sent = {kind: signatures_of(kind) for kind in ("gradient", "loss", "model")}
 matrices = three_distances(sent["gradient"], sent["loss"][:, 0], sent["model"])
 
 # %% [markdown]
-# **Predict.** Which of the three matrices shows three blocks, although no model has been trained yet?
+# **Predict.** Which of the three matrices will show three blocks, although the first round has not begun?
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 3, figsize=(7.4, 2.6))
@@ -254,14 +256,14 @@ plots.show(
 )
 
 # %% [markdown]
-# Gradients and models show the groups, because each class pulls the model in its own direction, even if the model is new. A loss is one number, and two clients can find a
-# model equally bad for different reasons. So these groups need no warm-up.
+# Gradients and models show the groups, because each class pulls even a new model in its own direction. So these groups need no warm-up. A loss is one number, and two clients can find a
+# model equally bad for different reasons.
 #
 # The tutorial's other exercises change what happens after the clustering. [08b](08b_tutorial_022_controls.ipynb) solves all four:
 #
-# - **[Reassign clients](08b_tutorial_022_controls.ipynb#reassign-clients)** (exercise 1): in every round, each client moves to the model with the smallest loss, as in [IFCA](99_glossary.ipynb#ifca). From bad clusters, most of twenty runs reach the groups. In the others, two groups share one model for ever.
+# - **[Reassign clients](08b_tutorial_022_controls.ipynb#reassign-clients)** (exercise 1): in every round, each client moves to the model with the smallest loss, as in [IFCA](99_glossary.ipynb#ifca). From bad clusters, most of twenty runs reach the groups. In the others, two groups go on sharing one model.
 # - **[Soft clusters](08b_tutorial_022_controls.ipynb#soft-clusters)** (2): each client has a share in every cluster. This helps clients that lie between two groups.
-# - **[Merge clusters](08b_tutorial_022_controls.ipynb#merge-clusters)** (4): form too many, and join those whose models serve each other's clients. This finds the three groups here, but it would always join some.
+# - **[Merge clusters](08b_tutorial_022_controls.ipynb#merge-clusters)** (4): form too many, and join those whose models serve each other's clients. This finds the three groups here, but its rule can never answer that all clusters differ.
 #
 # ## The table beside our runs
 #
@@ -371,7 +373,7 @@ print("the same clusters before the first round:", same)
 # So the fault costs some rounds after the clustering, and nothing in the end. The warm-up costs all of its rounds, and nothing is gained by it here: the gradients of the untrained model already give the true clusters
 # ([ARI](99_glossary.ipynb#ari) 1). [08b](08b_tutorial_022_controls.ipynb#signatures-what-a-client-sends-for-the-clustering) shows why, and when a warm-up helps.
 #
-# A reviewer would perhaps have named another fault first: Ward's linkage is used with distances for which it is not defined. If this is corrected, nothing changes ([08b](08b_tutorial_022_controls.ipynb#the-faults-one-at-a-time)).
+# A reviewer might name another fault first: Ward's linkage needs Euclidean distances, and the code gives it cosine distances. If this is corrected, nothing changes ([08b](08b_tutorial_022_controls.ipynb#the-faults-one-at-a-time)).
 # So ask two questions about a fault: is it really one, and what does it cost?
 #
 # > **An honest limit.** A ceiling says what is impossible, not what is true: perhaps 65 % was measured, and perhaps it was not. Our ceilings are for a model that may answer with any class. A client that knows its own classes can choose
@@ -381,7 +383,7 @@ print("the same clusters before the first round:", same)
 #
 # - If data are made by a formula, the best possible accuracy can be computed before anything is trained.
 # - A number above its ceiling is wrong, or it was measured on something else, such as training samples or other classes.
-# - How much a fault matters is measured by what it costs. Here a setting cost more than a mistake.
+# - How much a fault matters is measured by what it costs.
 
 # %% tags=["claims"]
 drop = rows.loc[run.warm_up + 1]

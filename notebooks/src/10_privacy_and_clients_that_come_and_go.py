@@ -14,14 +14,14 @@
 #
 # ![Two matrices of the distances between the updates of twenty clients. Without noise there are four dark blocks on the diagonal; with noise the matrix has one even colour](../figures/10_hide_and_seek.png)
 #
-# **Answer.** That depends on who seeks, and on how much of what was sent the seeker uses. In this lesson, several servers search the same noisy updates, and one of them finds
-# what the others do not. So a server that finds nothing proves nothing. What holds against every server is a guarantee, the number ε.
+# **Answer.** That depends on who seeks, and on how many of the updates the seeker uses. In this lesson, several servers search the same noisy updates, and one of them finds
+# what the others do not. So a server that finds nothing proves nothing. What holds against every server is a guarantee of differential privacy, which is a number ε.
 #
 # **You will**
 #
 # - read the classes of a client from one update,
 # - write the two lines that hide an update,
-# - search noisy updates for groups: in one round, with the number of groups, and in several rounds,
+# - search noisy updates for groups: in one round, without and with their number, and in several rounds,
 # - explain with one formula who finds what, and what it costs the clients.
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb)
@@ -179,7 +179,7 @@ plt.close(figure)
 #
 # ## Seek in one round
 #
-# Now several servers run on the same noisy updates. **OCFL with HDBSCAN** is the one of lesson 03. **OCFL with k-means** is told that there are four groups. Both
+# Now several servers receive updates with the same noise. **OCFL with HDBSCAN** is the one of lesson 03. **OCFL with k-means** is told that there are four groups. Both
 # cluster the updates of a single round. Beside them run FedAvg (one model for all) and the **oracle** (true groups), which tells what the noise costs
 # if no clusters have to be found. Local (each client alone) sends nothing, so it needs no noise.
 
@@ -201,7 +201,7 @@ for noise in run.noises:
 table = pd.DataFrame(rows).T.assign(Local=alone.summary()["Local"]["accuracy"])
 
 # %% [markdown]
-# **Predict.** At which of the seven values of $\sigma$ does HDBSCAN lose the groups, and does k-means lose them at the same? How many points of accuracy has the oracle lost there?
+# **Predict.** Which is the first of the seven values of $\sigma$ at which HDBSCAN loses the groups? Does k-means lose them there, too? How many points of accuracy has the oracle lost there?
 #
 # Move the slider of Figure 2. The [ARI](99_glossary.ipynb#ari) is 1 if a server finds the true groups, and near 0 if its clusters are random.
 
@@ -294,7 +294,7 @@ def seek(noise):
 sought = {noise: seek(noise) for noise in run.noises}
 
 # %% [markdown]
-# **Predict.** Take the noise at which HDBSCAN has lost the groups in one round. From how many rounds on does it find them in the sums? And at the next larger noise?
+# **Predict.** Take the noise at which HDBSCAN has lost the groups in one round. How many rounds must be added until it finds them in the sums? And at the next larger noise?
 #
 # Move the slider of Figure 3: it adds one round after the other.
 
@@ -339,12 +339,15 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, the sum of three rounds shows at $\sigma = 0.06$ what no single round shows, and at 0.1 it takes ten. At 0.2, ten rounds are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. In the sum of $t$ rounds with noise it becomes about
+# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (OCFL clusters in one of them, and got 0), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
+# sum of such updates has the squared norm $t^2 C^2$ if they keep their direction, and that of the noise has about $t\,\sigma^2 C^2 P$. So the cosine becomes about
 #
 # $$\rho' \approx \frac{\rho}{1 + \sigma^2 P / t}, \qquad \text{plus a random part of about } \frac{1}{\sqrt P}.$$
 #
 # The clusterer needs a gap: cosines within groups must be larger than those between groups. Noise makes the gap smaller by the factor $1 + \sigma^2 P / t$, until it is not much larger than the random part. So a sum of $t$ rounds is like one round
 # with the noise $\sigma / \sqrt t$.
+#
+# **Predict.** (The next section has the answer.) The server finds groups that were hidden. By how much has the sum of ten rounds raised ε?
 
 # %% tags=["nbval-ignore-output"]
 same, pairs, P = truth[:, None] == truth, ~np.eye(run.clients, dtype=bool), federation.parameters
@@ -366,14 +369,12 @@ for t in (1, run.rounds):
 # %% [markdown]
 # ## What has the sum cost the clients?
 #
-# **Predict.** The server has found groups that were hidden. By how much has ε grown?
-#
-# By nothing. The server computed the sums from what it had received, and asked nobody for more. A guarantee of differential privacy holds for *everything* that can be computed from what was sent. This is called
-# **post-processing**. So the ε below the slider of Figure 2 had counted this server from the beginning. It is computed from $\sqrt T / \sigma$ for all $T$ rounds, which is the noise $\sigma / \sqrt t$ of our sums once more. The groups were
-# not protected by the noise. They were only not found by the first server that looked.
+# By nothing: ε is what it was. The server computed the sums from what it had received, and asked nobody for more. A guarantee of differential privacy holds for *everything* that can be computed from what was sent. This is called
+# **post-processing**. The ε below the slider of Figure 2 was for all ten rounds from the beginning, so it covered this server, too. (For $T$ rounds, ε depends on $\sqrt T / \sigma$. This is 1 divided by the noise $\sigma / \sqrt T$ of our sums.) The groups were
+# not protected by the noise. The first server had only failed to find them.
 #
 # What does the noise protect then? For each $\sigma$, we repeat the attack of Figure 1 on the nine clients. For each client we compare a class that it has with a class that it does not have:
-# how often did the bias of the first class rise more? Always is 1, and guessing is 0.5. This number is called the AUC.
+# in which share of these pairs did the bias of the first class rise more? This share is called the AUC. A server that guesses has 0.5.
 
 # %%
 read = []
@@ -418,7 +419,7 @@ plots.show(
 # Read the numbers below the axis. With the defaults, where one round hides the groups, ε is in the thousands, and nothing is guaranteed. Labels can still be read there. Even with the largest noise of the figure, ε is far above 10, and by then the oracle is worse than clients alone.
 # So for these few clients, noise on each update has no good setting: what protects costs more than the federation gives.
 #
-# > **An honest limit.** One draw of clients proves little. So we repeated the search at $\sigma = 0.06$ with ten others (clients and seeds 140 to 149): no single round showed all groups in any of them, the sum of three rounds did in five, and the sum of ten rounds in all ten. With k-means, OCFL was closer to the groups than with HDBSCAN in all ten, and it found them exactly in two.
+# > **An honest limit.** One draw of clients proves little. So we repeated the search at $\sigma = 0.06$ with ten other draws (seeds 140 to 149): no single round showed all groups in any of them, the sum of three rounds did in five, and the sum of ten rounds in all ten. With k-means, OCFL was closer to the groups than with HDBSCAN in all ten, and it found them exactly in two.
 # > But we show *local* noise, one small network, one clusterer for the sums and one attack. With a larger network, less noise hides the groups of one round. A server that all clients trust can add noise once, to a mean of thousands of clients, and then a useful ε is possible. But to cluster, this server must look at single updates, and these then have
 # > no noise ([10b](10b_privacy_and_change_controls.ipynb#why-the-clusters-go-first) computes both).
 #

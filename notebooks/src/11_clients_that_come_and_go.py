@@ -13,7 +13,9 @@
 #
 # ![Strips of coloured cells, one row per client and one column per round: the true groups, OCFL's clusters if it clusters once, and if it clusters again; beside them lines of accuracy, in four scenes](../figures/11_scenes.gif)
 #
-# **Answer.** It depends on whether the server has seen such clients before. It can place a newcomer with what it has kept from its clustering, but what is really new it can only notice or overlook.
+# *Four scenes, one after the other. A row is a client, a column is a round, and a colour is a group.*
+#
+# **Answer.** It depends on whether the server has seen such clients before. It can place a newcomer of a known group with what it has kept from its clustering. A client of a new group has no right place, so the server can only notice it or overlook it.
 # Clustering again repairs what was overlooked. It costs a round each time, and it can go wrong, too.
 #
 # **You will**
@@ -48,7 +50,7 @@ plots.style()
 # ## The clients of lesson 03, and four in reserve
 #
 # Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, with five clients for each angle. We draw one more client for each angle, and keep it in
-# reserve. Later, one of the twenty clients gets the data of one in reserve. Such a change is called **drift**.
+# reserve. Later, one of the twenty clients gets the data of one in reserve. Such a change is called **drift**. (It is not the client drift of [lesson 01](01_federated_averaging.ipynb), which needs no change.)
 
 # %% tags=["parameters"]
 clients = 20  # m, five for each angle
@@ -279,7 +281,7 @@ plots.show_frames(
 # - **Join.** Attribution works. The newcomers need one round for it, and then they have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one
 #   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. In round 7 this is the old kept model, so it starts lowest. Two rounds later it is nearly level with the oracle.
-# - **Drift.** OCFL once has decided once. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
+# - **Drift.** OCFL once never decides again. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
 #   because FedAvg has learned all angles. When the server clusters again, in round 8, it finds the change.
 # - **Random.** Most clients find their group in both runs. But look at round 7 in the strip "OCFL again": the server can only cluster the clients
 #   that are there in this round. Only two of these are turned by 180°, so they are put into a cluster with the upright ones, and both groups share a model until the clustering in round 10. This
@@ -314,7 +316,7 @@ plots.show(
 # If clustering again repairs so much, why do we not do it in every round? It has three costs.
 #
 # 1. In each round that clusters, all clients train the *kept* model. No cluster's model becomes better in such a round, so the line "OCFL again" has flat steps.
-# 2. Between two such rounds, a changed client has the wrong model. Here this is one round (round 7), because the next clustering comes soon after the change. If a client
+# 2. Until the next clustering, a changed client has the wrong model. Here this is one round (round 7), because the server clusters in round 8. If a client
 #    changes right after a clustering, it is `again` − 1 rounds.
 # 3. Each clustering can go wrong, because HDBSCAN sees only the clients that are there.
 #
@@ -332,7 +334,7 @@ plots.show(
 # - It is enough for newcomers from known groups. Without a limit, it always chooses some cluster, even if none fits.
 # - New groups and changes need a new clustering, and each one costs a round.
 #
-# These scenes were played with twenty other seeds, too. The last line counts how often each claim held.
+# These scenes were played with twenty other seeds, too. Below each claim stands how often it held.
 
 # %% tags=["claims"]
 late = played["late group"][3][-1]
