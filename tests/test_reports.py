@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from reports import results, tables, thresholds
+from reports import catalogue, results, tables, thresholds, worth
 
 from cflkit import clustering, metrics
+from cflkit.methods import METHODS
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
@@ -135,6 +136,39 @@ def test_pairs_that_differ():
     assert tables.different_pairs(comparison) == ["B and A"]
     comparison.pairs.loc["B", "A"] = 0.06
     assert tables.different_pairs(comparison) == []
+
+
+# --- What an answer is worth, and the table of methods --------------------------------------------
+
+
+def test_the_placebo_has_intervals_over_whole_scenarios():
+    cell = dict.fromkeys(ledger.scenario_columns(), np.nan) | OF_OCFL
+    cell |= {"paper": "ocfl-extended", "table": "1", "method": "OCFL-KM", "measure": "RAND"}
+    cell |= {"protocol": "mean-50-ari", "half_width": 0.0, "seeds": 3, "never": 0, "fixed": False}
+    kinds = ("nonoverlapping", 15, 0.9), ("overlapping", 15, 0.9), ("overlapping", 30, 0.5)
+    columns = "overlap", "clients", "value", "ours"
+    table = pd.DataFrame([cell | dict(zip(columns, (*k, k[2]), strict=True)) for k in kinds])
+    found = worth.shares(worth.pairs(table))
+    assert found["share"].tolist() == pytest.approx([1, 1 / 3, 1, 2 / 3])
+    assert ledger.placebo(table).tolist() == pytest.approx([1 / 3])
+    # A draw may have the first two scenarios alone, which pass for each other, or none of the two
+    assert found[["low", "high"]].to_numpy().tolist() == [[1, 1], [0, 1], [1, 1], [0, 1]]
+    assert worth.pairs(table, factor=50)["passes"].all()
+
+
+@pytest.mark.slow
+def test_every_method_of_the_kit_has_a_row():
+    table = catalogue.table().set_index("file")
+    rows = {
+        name: table.loc[[file for file in table.index if f"`{name}`" in file]] for name in METHODS
+    }
+    assert len(table) == len(METHODS) and all(len(row) == 1 for row in rows.values())
+    yes = {name for name, row in rows.items() if row["compared with it"].item() == "yes"}
+    assert yes == {"emd-cfl-variant", "fedem", "fedrc", "ocfl", "stocfl"}, "as tests/golden says"
+    told = {name: row["told beforehand"].item() for name, row in rows.items()}
+    assert (told["ocfl"], told["ifca"], told["oracle"]) == ("nothing", "k", "the true groups")
+    twice = rows["ditto"][["trainings", "down", "up", "may be away"]].iloc[0].tolist()
+    assert twice == ["2", "1", "1", "yes"]
 
 
 # --- The ARI over a threshold ---------------------------------------------------------------------

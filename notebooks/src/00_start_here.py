@@ -252,6 +252,7 @@ claims.check(
 # | [95 Report: EMD-CFL](95_report_emd_cfl.ipynb) | How do our runs compare with the EMD-CFL paper? |
 # | [96 Report: FedCRef](96_report_fedcref.ipynb) | How do our runs compare with the FedCRef paper? |
 # | [97 Report: explanations](97_report_explanations.ipynb) | How do our explanations compare with the paper's? |
+# | [98 What is *reproduced* worth?](98_what_is_reproduced_worth.ipynb) | What does it say that a number came out again? |
 # | [99 Glossary](99_glossary.ipynb) | What do symbols, terms, methods and measures mean? |
 # | [Exercises](exercises) | Can I write it, predict it, and explain it? |
 # | [Failure labs](exercises) | Something went wrong in an experiment. What was it? |

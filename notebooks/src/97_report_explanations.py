@@ -525,5 +525,5 @@ print(pd.crosstab(table_of_cells["table"], answers).to_string())
 # - V. Petsiuk, A. Das, K. Saenko: RISE: randomized input sampling for explanation of black-box models. BMVC 2018.
 # - J. Demšar: Statistical comparisons of classifiers over multiple data sets. JMLR 7, 2006.
 #
-# **Previous:** [96 Report: FedCRef](96_report_fedcref.ipynb) · **Next:** [Glossary](99_glossary.ipynb) ·
-# [Lesson 07](07_explaining_cluster_models.ipynb) · [Ledger](90_ledger.ipynb)
+# **Previous:** [96 Report: FedCRef](96_report_fedcref.ipynb) · **Next:**
+# [98 What is *reproduced* worth?](98_what_is_reproduced_worth.ipynb) · [Glossary](99_glossary.ipynb) · [Lesson 07](07_explaining_cluster_models.ipynb) · [Ledger](90_ledger.ipynb)

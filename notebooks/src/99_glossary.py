@@ -850,5 +850,5 @@
 # information has the same expected area for insertion and deletion, if the step divides the number of pixels.
 
 # %% [markdown]
-# **Previous:** [97 Report: explanations](97_report_explanations.ipynb) · **Back to the start:**
+# **Previous:** [98 What is *reproduced* worth?](98_what_is_reproduced_worth.ipynb) · **Back to the start:**
 # [00 Start here](00_start_here.ipynb)

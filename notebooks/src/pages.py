@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 import pandas as pd
-from reports import results, sentences, thresholds
+from reports import catalogue, results, sentences, thresholds
 
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
@@ -23,7 +23,12 @@ from cflkit.reproduce.run_messages import MINUTES, TITLE
 # The pages with tables; each table is in one of them
 PAGES = tuple(
     PROJECT / name
-    for name in ("README.md", "notebooks/results.md", "notebooks/a_real_federation.md")
+    for name in (
+        "README.md",
+        "notebooks/results.md",
+        "notebooks/a_real_federation.md",
+        "notebooks/methods.md",
+    )
 )
 # What `tests/benchmark.py` has measured for the project
 BENCHMARK = PROJECT / "data" / "benchmark.csv"
@@ -96,6 +101,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "thresholds": by_threshold(committed),
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
+        "methods": of_methods(),
     }
     return parts | {name: results_table(of.rows(committed)) for name, of in results.TABLES.items()}
 
@@ -202,6 +208,12 @@ def true_groups(committed: Sequence[Record]) -> str:
         rows.append((paper.folder, method, len(parted), len(several), *told, alone))
     heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
     return markdown([*heads, "found, where there is one group"], rows)
+
+
+def of_methods() -> str:
+    """Build the table of all methods of the kit (`catalogue.table`)."""
+    table = catalogue.table()
+    return markdown(list(table), table.to_numpy().tolist())
 
 
 def by_threshold(committed: Sequence[Record]) -> str:

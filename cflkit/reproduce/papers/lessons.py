@@ -169,7 +169,7 @@ class PrivacyAndChange(Changing, Trained):
 
 
 class Report(Parameters):
-    """Parameters of the reports, ``93_report_ocfl`` and so on: which committed runs they show."""
+    """Parameters of the reports, from ``93_report_ocfl`` on: which committed runs they show."""
 
     scale: Literal["paper", "reduced"]
 
@@ -273,8 +273,6 @@ LESSONS: dict[str, type[Parameters]] = {
     "10b_privacy_and_change_controls": PrivacyAndChange,
     "11_clients_that_come_and_go": ComeAndGo,
     "90_ledger": LedgerView,
-    "93_report_ocfl": Report,
-    "95_report_emd_cfl": Report,
-    "96_report_fedcref": Report,
-    "97_report_explanations": Report,
+    **dict.fromkeys(("93_report_ocfl", "95_report_emd_cfl", "96_report_fedcref"), Report),
+    **dict.fromkeys(("97_report_explanations", "98_what_is_reproduced_worth"), Report),
 }

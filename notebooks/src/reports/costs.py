@@ -30,6 +30,8 @@ SENT = {
     "loss_gradient": "a gradient",
     "feature_axes": "axes of its features",
     "choice": "the best model's number",
+    "descriptor": "means and deviations of embeddings",
+    "mean_losses": "mean losses of the models",
     "importance": "weights of the k models",
     "gains": "scores of the k models",
 }
@@ -55,7 +57,8 @@ def told(runs: Sequence[Record], version: str = "four") -> pd.DataFrame:
             continue
         told_k = "told" if "k" in options else "the groups" if method == "Oracle" else "–"
         row: dict[str, Any] = {"method": method, "k": told_k}
-        row |= {"threshold": CHOSEN.get(method, "–"), "sees": sees(where, method == "Oracle")}
+        known = {"truth": (0,)} if method == "Oracle" else {}
+        row |= {"threshold": CHOSEN.get(method, "–"), "sees": sees(methods.make(where, **known))}
         counts = [cost(r, method) for r in ends if "total_trainings" in r.summary[method]]
         others = [run for run in whole if "total_trainings" in run.summary.get(method, {})]
         each = np.mean(counts or [cost(run, method) for run in others] or [[np.nan] * 4], axis=0)
@@ -77,9 +80,9 @@ def cost(run: Record, method: str) -> list[float]:
     return [ends["total_trainings"] / times, down / model, up / model, (down + up) / 1e6]
 
 
-def sees(where: str, knows: bool) -> str:
+def sees(method: methods.Method) -> str:
     """Name what the server gets of a client: trained models, and what it asks for besides."""
-    asked = methods.METHODS[where](**({"truth": (0,)} if knows else {})).asks()
+    asked = method.asks()
     names = [r.question for r in asked if isinstance(r, Ask)]
     names += [r.told for r in asked if isinstance(r, Losses) and r.told is not None]
     texts = [SENT.get(name.__name__, name.__name__) for name in names]

@@ -441,3 +441,127 @@ def critical_differences(comparison: Comparison, ax: Axes) -> None:
     ax.spines["top"].set_visible(True)
     ax.set_xlabel("average rank", fontsize=9)
     ax.xaxis.set_label_position("top")
+
+
+# --- What an answer is worth ---------------------------------------------------------------------
+
+
+def placebo(ax: Axes, shares: pd.DataFrame) -> None:
+    """Draw a row per method: how often the rule passes (`worth.shares`), with intervals."""
+    looks = (
+        ("right", "o", "#0072B2", "right scenario", -0.22),
+        ("wrong", "s", "#D55E00", "wrong scenario (placebo)", 0),
+        ("same sizes", "D", "#D55E00", "wrong, groups of the same sizes", 0.22),
+    )
+    names = list(shares.index.unique("method"))
+    for kind, marker, colour, label, shift in looks:
+        own = shares.xs(kind, level="kind").loc[names]
+        places = np.arange(len(names)) + shift
+        ax.hlines(places, own["low"], own["high"], color=colour, linewidth=1.2)
+        face = colour if kind == "right" else "white"
+        look: Look = {"color": colour, "markerfacecolor": face, "markersize": 6}
+        ax.plot(own["share"], places, marker, label=label, **look)
+    rows_from_the_top(ax, names)
+    ax.set_xlim(-0.02, 1.02)
+    ax.grid(axis="x", alpha=0.3)
+
+
+def by_margin(curves: pd.DataFrame) -> Figure:
+    """Draw the share of right scenarios that pass over that of wrong ones, a line per method.
+
+    The index has the ``factor`` of the margins and the ``method``.
+    """
+    figure, ax = plt.subplots(figsize=(4.8, 3.6))
+    ring: Look = {"color": "black", "fillstyle": "none", "markersize": 11, "linestyle": ""}
+    for number, method in enumerate(curves.index.unique("method")):
+        rows = curves.xs(method, level="method")
+        look: Look = {"color": COLOURS[number], "marker": MARKERS[number], "markersize": 5}
+        ax.plot(rows["wrong"], rows["right"], label=method, **look)
+        ax.plot(rows["wrong"][1.0], rows["right"][1.0], "o", **ring)
+    ax.plot([], [], "o", label="the margins of the rule", **ring)
+    ax.axline((0, 0), slope=1, color="0.6", linewidth=0.8)
+    ax.set(xlabel="wrong scenarios that pass", ylabel="right scenarios that pass")
+    ax.legend(loc="lower right")
+    return figure
+
+
+def rand_over_rounds(printed: pd.DataFrame, parts: Mapping[str, pd.Series], rounds: int) -> Figure:
+    """Draw the printed RAND over the printed round, a panel per method, rows in two parts."""
+    names = list(printed["method"].unique())
+    figure, axes = panels(names, (1, len(names)), (7.8, 2.6), "printed round")
+    last = printed["clustering round"].max()
+    for ax, method in zip(axes.flat, names, strict=True):
+        ends = [1.0, (rounds + 1 - last) / rounds]
+        ax.plot([1, last], ends, color="0.6", linewidth=1, label="RAND with the true groups")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for (label, which), face in zip(parts.items(), ("white", COLOURS[0]), strict=True):
+            rows = printed[which & printed["method"].eq(method)]
+            look: Look = {"color": COLOURS[0], "markerfacecolor": face, "label": label}
+            ax.plot(rows["clustering round"], rows["RAND"], "o", **look)
+    axes[0, 0].set_ylabel("printed RAND")
+    legend(figure)
+    return figure
+
+
+def both_signs(ends: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> Figure:
+    """Draw the ARI at the end of each run, by the ``sizes`` of the groups: a column per sign."""
+    sizes = sorted(ends["sizes"].unique())
+    figure, ax = plt.subplots(figsize=(6, 2.3))
+    each = ends.groupby("sizes").cumcount()
+    places = ends["sizes"].map(sizes.index) + 0.6 * (each / each.max() - 0.5)
+    for (name, (label, marker)), colour in zip(looks.items(), COLOURS, strict=False):
+        ax.plot(ends[name], places, marker, color=colour, markersize=5, label=label)
+    rows_from_the_top(ax, sizes)
+    ax.set(xlabel="ARI of the final clusters", xlim=(-0.05, 1.05))
+    legend(figure)
+    return figure
+
+
+def at_two_thresholds(table: pd.DataFrame, labels: Sequence[str]) -> Figure:
+    """Draw both versions of methods at the printed threshold, and at the best one for each."""
+    titles = {"at the printed": "at the printed threshold", "at its best": "each at its best one"}
+    figure, axes = panels([*titles.values()], (1, 2), (7.8, 3), "mean ARI")
+    looks = ("as published", "X", COLOURS[1]), ("as intended", "o", COLOURS[0])
+    for ax, where in zip(axes.flat, titles, strict=True):
+        versions_of, places = table[where], range(len(table))
+        ax.hlines(places, versions_of.min(axis=1), versions_of.max(axis=1), color="0.8", zorder=0)
+        for name, marker, colour in looks:
+            look: Look = {"color": colour, "fillstyle": "none", "markersize": 8, "label": name}
+            ax.plot(versions_of[name], places, marker, **look)
+        rows_from_the_top(ax, labels)
+    legend(figure)
+    return figure
+
+
+def gains_by_map(gains: Mapping[str, pd.DataFrame], means: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw gains by kind of map: a panel per measure, a point per run, and the mean of each.
+
+    ``means`` has the mean and the ends of its interval, by kind.
+    """
+    figure, axes = panels([*gains], (1, len(gains)), (7.6, 2.6), "gain of OCFL-HDB over FedAvg")
+    for ax, (measure, gain) in zip(axes.flat, gains.items(), strict=True):
+        beside = 0.08 * (np.arange(len(gain)) % 5 - 2)
+        for place, (name, found) in enumerate(means[measure].iterrows()):
+            ax.plot(gain[name], place + beside, "o", color="0.7", markersize=3, label="one run")
+            ax.plot(found[["low", "high"]], [place, place], color=COLOURS[1], linewidth=2)
+            look: Look = {"color": COLOURS[1], "label": "mean, 90 % interval"}
+            ax.plot(found["mean"], place, "D", markersize=6, **look)
+        ax.axvline(0, color="black", linewidth=0.8)
+        rows_from_the_top(ax, list(gain.columns))
+    legend(figure)
+    return figure
+
+
+def what_was_run(counts: pd.DataFrame) -> Figure:
+    """Draw a stacked bar per kind of number: a part per column, with counts where they fit."""
+    figure, ax = plt.subplots(figsize=(7.2, 2.3))
+    left, looks = np.zeros(len(counts)), ((COLOURS[2], ""), (COLOURS[5], "//"), ("0.85", ""))
+    for (name, numbers), (colour, hatch) in zip(counts.items(), looks, strict=True):
+        look: Look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": name}
+        bars = ax.barh(range(len(counts)), numbers, left=left, **look)
+        ax.bar_label(bars, numbers.where(numbers > 60, ""), label_type="center", fontsize=8)
+        left += numbers.to_numpy()
+    rows_from_the_top(ax, list(counts.index))
+    ax.set_xlabel("published numbers")
+    legend(figure)
+    return figure
