@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import psutil
+from cflkit._project import import_package
 
 
 def as_json(value: Any, **options: Any) -> str:
@@ -69,6 +69,7 @@ def sweep(folder: Path, pattern: str) -> None:
 
 def was_there(number: int, draft: Path) -> bool:
     """Return whether a process lives that is not younger than a draft."""
+    psutil = import_package("psutil")
     try:
         # A second more, since the two clocks differ by parts of one
         return psutil.Process(number).create_time() <= draft.lstat().st_mtime + 1

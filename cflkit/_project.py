@@ -1,9 +1,11 @@
-"""The running code: where it lies, its git revision, and a digest of what computes."""
+"""The running code: where it and its data lie, its git revision, and a digest of what computes."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +16,25 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parent
 # Whether the package lies in a clone, which also has notebooks, parameter files, tables and records
 IS_CLONE = (PACKAGE.parent / "notebooks" / "src").is_dir()
-# The clone; for a package that was installed alone, the folder in which it is used
-PROJECT = PACKAGE.parent if IS_CLONE else Path.cwd()
+# The folder of outputs: the clone; for a package that was installed alone, the folder in which it
+# is used, also by the kernels that it starts in others
+HERE = os.environ.setdefault("CFLKIT_HOME", str(Path.cwd()))
+PROJECT = PACKAGE.parent if IS_CLONE else Path(HERE)
+# Where lessons, tables and parameters lie, in the same folders: the clone, or the wheel's copies
+KIT = PROJECT if IS_CLONE else PACKAGE / "_data"
+# What an answer ends with if a clone has more than the wheel, and how the other packages are got
+MORE = "" if IS_CLONE else "; a clone of the project has more"
+EXTRA = "pip install 'cflkit[notebooks]' installs what is missing"
 # The files that determine results; outputs are elsewhere
 CODE = ("cflkit", "notebooks/src", "pyproject.toml", "requirements.lock")
+
+
+def import_package(name: str) -> Any:
+    """Import a package without which most of the library works; say how to get a missing one."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error}; {EXTRA}", name=error.name) from error
 
 
 def git(*arguments: str) -> str | None:

@@ -11,6 +11,7 @@ import errno
 import glob
 import json
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,10 +25,10 @@ from click.shell_completion import CompletionItem
 import cflkit
 from cflkit._bounds import hint
 from cflkit._files import check_regular
+from cflkit._project import EXTRA, IS_CLONE, KIT, MORE
 from cflkit.reproduce import grid, lists, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parsed
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
@@ -63,6 +64,8 @@ class Commands(click.Group):
             known = error.filename and f"{error.filename} cannot be used ({error.strerror})"
             elsewhere = ELSEWHERE if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else ""
             return refused(f"{known or error}{elsewhere}")
+        except ModuleNotFoundError as error:
+            return refused(error if EXTRA in str(error) else f"{error}; {EXTRA}")
         except mistakes() as error:
             return refused(error)
 
@@ -96,9 +99,9 @@ def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
 
 def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Read a path, which may be given as in the clone: ``notebooks/…`` from any folder."""
-    if path is None or path.exists() or not (PROJECT / path).exists():
+    if path is None or path.exists() or not (KIT / path).exists():
         return path
-    return PROJECT / path
+    return KIT / path
 
 
 def lesson(ctx: click.Context, option: click.Parameter, text: Path) -> Path:
@@ -115,8 +118,8 @@ def lesson(ctx: click.Context, option: click.Parameter, text: Path) -> Path:
     if near or not path.suffix:
         some = [stem for stem in known if path.stem in stem]
         some = some or [stem.partition("_")[0] for stem in known]
-        there = f"there are {', '.join(some)}" if some else "they come with a clone of the project"
-        raise ParameterError(f"there is no notebook {str(text)!r}{near or f'; {there}'}")
+        there = near or f"; there are {', '.join(some)}{MORE}"
+        raise ParameterError(f"there is no notebook {str(text)!r}{there}")
     return path
 
 
@@ -198,8 +201,6 @@ def walk_grid(
     """
     if as_json and action == "run":
         raise ParameterError("--json belongs to 'grid list'")
-    if not grid.tables():
-        raise ParameterError("the tables and their parameters come with a clone of the project")
     if table is None:
         if action == "run" or where:
             raise ParameterError(f"name a table: {', '.join(grid.tables())}")
@@ -350,7 +351,7 @@ def show_ledger(
     there = check_regular(output).exists()
     if there and not output.read_text("utf-8", "replace").startswith("paper,table,"):
         raise ParameterError(f"{output} is no ledger, and stays as it is")
-    book = ledger.ledger()
+    book = ledger.ledger() if IS_CLONE else ledger.read()
     path = ledger.write(book, output)
     asked = book[of_paper & (book["table"].eq(table) | (table is None))]
     run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
@@ -454,6 +455,22 @@ def write_course(
 
     for path in versions.write_versions(out, not without_solutions, exercises + more):
         print(records.display_path(path.resolve()))
+
+
+@cli.command("lessons", epilog=example("lessons my-lessons"))
+@click.argument("out", type=click.Path(path_type=Path))
+def copy_lessons(out: Path) -> None:
+    """Copy the lessons, and what they show and link to, into a new folder OUT.
+
+    A package that was installed from an index has them without outputs: run a lesson to see its
+    figures. 'make lab' opens the lessons of a clone, which have them.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ParameterError(f"{out} is a file, or has files already; name a new folder")
+    unread = shutil.ignore_patterns("src", "params", "full", ".*")
+    for part in ("notebooks", "figures"):
+        shutil.copytree(KIT / part, out / part, ignore=unread)
+    print(f"begin at  {out / 'notebooks' / '00_start_here.ipynb'}")
 
 
 @cli.command("groups", epilog=example("groups updates.npy"))

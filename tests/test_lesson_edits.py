@@ -112,7 +112,7 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(Federation, "train", noted)
     monkeypatch.setattr(page, "SHARPNESS", 0.3)
-    monkeypatch.setattr(page, "display", lambda *shown, **options: None)
+    monkeypatch.setattr("IPython.display.display", lambda *shown, **options: None)
     monkeypatch.chdir(PROJECT / "notebooks")
     with plt.rc_context():
         yield rounds

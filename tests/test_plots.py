@@ -22,7 +22,7 @@ from cflkit.plots import page, papers
 def displayed(monkeypatch):
     """What a cell would show."""
     found = []
-    monkeypatch.setattr(page, "display", lambda shown, **options: found.append(shown))
+    monkeypatch.setattr("IPython.display.display", lambda shown, **options: found.append(shown))
     return found
 
 

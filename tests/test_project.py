@@ -11,7 +11,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 
+import code_lines
 import pages
 import pandas as pd
 import pytest
@@ -72,10 +74,11 @@ def test_every_requirement_is_pinned_within_its_range():
     assert not re.search(r"://|^ *-|@", LOCK, re.M)
     for line in LOCK.splitlines():
         assert line.startswith("#") or re.match(r"[\w.\[\]-]+==[\w.+!]+( ;|$)", line), line
-    own = "cflkit[book,course,flower]"
+    own = "cflkit[book,course,flower,notebooks]"
     assert own in META["optional-dependencies"]["dev"]
     pinned = pins()
-    for line in META["dependencies"] + META["optional-dependencies"]["dev"]:
+    extras = META["optional-dependencies"]
+    for line in META["dependencies"] + extras["notebooks"] + extras["dev"]:
         if line != own:
             requirement = Requirement(line)
             [version] = pinned[canonicalize_name(requirement.name)].specifier
@@ -317,37 +320,69 @@ def test_names_that_scripts_may_rely_on():
 
 
 @pytest.mark.nightly
-def test_a_wheel_is_the_library_and_nothing_else(clone, tmp_path):
-    """Build a wheel from what git tracks, install it alone, and use the library elsewhere."""
-    wheels, place, home = (tmp_path / name for name in ("wheels", "place", "home"))
+def test_a_wheel_has_what_the_commands_read_and_links_that_work(clone, tmp_path):
+    """Build it from what git tracks, and copy the lessons from it in an empty folder."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(clone)]
-    subprocess.run([*pip, *build], check=True)
-    [wheel] = wheels.iterdir()
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(place), str(wheel)], check=True)
-    home.mkdir()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("CFLKIT")}
-    environment |= {"PYTHONPATH": str(place)}
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(clone)]
+    home = {"CFLKIT_REPOSITORY": "https://example.org/kit"}
+    subprocess.run([*pip, *build], check=True, env=os.environ | home)
+    [wheel] = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < 3_000_000
+    place, empty = tmp_path / "place", tmp_path / "empty"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)
+        [about] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    targets = re.findall(r"\]\(([^)]+)\)", (place / about).read_text(encoding="utf-8"))
+    assert targets and all(re.match("https?:|#", target) for target in targets)
+    empty.mkdir()
+    kit = [sys.executable, "-m", "cflkit"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CFLKIT")}
+    own |= {"PYTHONPATH": str(place)}
+    for words, told in WHEEL.items():
+        command = [*kit, *words.split()]
+        done = subprocess.run(command, cwd=empty, env=own, capture_output=True, text=True)
+        assert told in done.stdout + done.stderr, (words, done.stdout, done.stderr)
+    lessons = sorted((empty / "out" / "notebooks").glob("*.ipynb"))
+    assert {path.stem[:2] for path in lessons} == {*map("{:02d}".format, range(12)), "99"}
+    for page in (*lessons, *(empty / "out" / "notebooks").glob("*.md")):
+        for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)[^)]*\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), (page.name, target)
 
-    def done(*words):
-        command = [sys.executable, *words]
-        return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True)
 
-    assert not list(place.rglob("*.ipynb"))
-    run = """
-import cflkit
-from cflkit import datasets, methods, partition, simulation
-from cflkit.federation import Federation
+# What commands say in an empty folder
+WHEEL = {
+    "lessons out": "begin at  out/notebooks/00_start_here.ipynb",
+    "lessons out ": "has files already",
+    "data digits-8x8": "1437",
+    "records": "emd-cfl-pacs-64-domains-seed0",
+    "records --where dataset mnist": "a clone of the project has more",
+    "ledger --paper tutorial-022": "data/runs/ledger.csv",
+    "grid list": "ocfl/table-1",
+    "run 90": "a clone of the project has more",
+}
 
-images, split = partition.iid(datasets.load("digits-8x8"), clients=3)
-history = simulation.run({"a": methods.make("ocfl")}, Federation(images, split, "linear"), 2)
-print(cflkit.__file__, len(history.table()))
+
+@pytest.mark.slow
+def test_ring_1_and_the_commands_need_none_of_the_packages_for_notebooks():
+    """Nor psutil, which is asked for when memory is; a missing package is told in a sentence."""
+    extra = map(Requirement, META["optional-dependencies"]["notebooks"])
+    missing = {"IPython", "psutil", *(requirement.name for requirement in extra)}
+    names = [
+        ".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__")
+        for path in (PROJECT / "cflkit").rglob("*.py")
+        if code_lines.room_of(path) in ("ring 1", "baselines", "instrument")
+    ]
+    code = f"""
+import importlib, sys
+sys.modules |= dict.fromkeys({sorted(missing)})
+for name in {names}:
+    importlib.import_module(name)
+from cflkit.__main__ import main
+sys.exit(main(["data", "digits"]))
 """
-    told = done("-c", run)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == [str(place / "cflkit" / "__init__.py"), "2"]
-    refused = done("-m", "cflkit", "ledger")
-    assert refused.returncode == 2 and "clone" in refused.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'cflkit[notebooks]'" in done.stderr, done.stderr
+    assert "torchvision" in done.stderr
 
 
 def test_the_page_of_licences_lists_every_data_set_and_package():

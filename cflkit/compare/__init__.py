@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 
 from cflkit import methods, plots, simulation
 from cflkit._files import check_regular
-from cflkit._project import PROJECT
+from cflkit._project import KIT
 from cflkit.compare.situations import SEEDS, Scene, places, scene
 from cflkit.methods.base import Method
 from cflkit.reproduce import stats
 from cflkit.simulation.evaluation import client_scores
 
-TABLE = PROJECT / "data" / "failures.csv"
+TABLE = KIT / "data" / "failures.csv"
 PLACE = ["situation", "value", "seed"]
 COLUMNS = [*PLACE, "method", "accuracy", "ari", "trainings", "megabytes", "hurt"]
 # The methods of whose better one a method must not fall below: one model for all, and each alone

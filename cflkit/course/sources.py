@@ -24,11 +24,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cflkit._project import PROJECT
+from cflkit._project import KIT
 from cflkit.course.exercises import Exercise
 from cflkit.reproduce.parameters import ParameterError
 
-SOURCES = PROJECT / "notebooks" / "src"
+SOURCES = KIT / "notebooks" / "src"
 
 CELL = re.compile(r"^# %%(?: \[(markdown)\])?(?: tags=(\[.*\]))?\n", re.M)
 HEADING = re.compile(r"\A## ([\dL]\d\.\d+)$", re.M)
@@ -54,13 +54,9 @@ class Cell:
 def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
     """Return the sources of exercises, or others, by their lesson, in order.
 
-    The name of each file begins with its lesson or lab, such as ``03`` or ``L1``. A `CourseError`
-    says that there are none, as where the package is installed without the project.
+    The name of each file begins with its lesson or lab, such as ``03`` or ``L1``.
     """
-    lessons = {path.stem[:2]: path for path in sorted(SOURCES.glob(pattern))}
-    if not lessons:
-        raise CourseError("exercises and quizzes need a clone of the project; the package has none")
-    return lessons
+    return {path.stem[:2]: path for path in sorted(SOURCES.glob(pattern))}
 
 
 @cache

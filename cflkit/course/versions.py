@@ -25,12 +25,12 @@ from nbformat import NotebookNode
 
 from cflkit._bounds import hint
 from cflkit._files import sweep
-from cflkit._project import PROJECT
+from cflkit._project import KIT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
 from cflkit.course.sources import CHECK, HEADING, SOLUTION, Cell, CourseError, exercise_of
 
-PLAN = PROJECT / "notebooks" / "course.md"
+PLAN = KIT / "notebooks" / "course.md"
 
 LOCAL_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)[^)]+\)")
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
@@ -44,7 +44,7 @@ METADATA = {
 BLANK_ANSWER = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
-CONFIG = PROJECT / "notebooks" / "src" / "nbgrader_config.py"
+CONFIG = KIT / "notebooks" / "src" / "nbgrader_config.py"
 
 
 def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
@@ -70,7 +70,7 @@ def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
         if facts["grade_id"].startswith("check-"):
             cell.source += hidden_check(cell.source)
         notebook.cells.append(cell)
-    return showing(notebook, PROJECT / "notebooks" / "exercises" / f"{source.stem}.ipynb")
+    return showing(notebook, KIT / "notebooks" / "exercises" / f"{source.stem}.ipynb")
 
 
 def showing(notebook: NotebookNode, built: Path) -> NotebookNode:

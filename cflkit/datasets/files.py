@@ -21,10 +21,9 @@ from typing import Any
 
 import filelock
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
-from cflkit._project import PROJECT
+from cflkit._project import PROJECT, import_package
 
 CACHE = PROJECT / "data" / "cache"
 LARGEST = 8 * 2**30  # the most bytes that one's own data may have
@@ -47,7 +46,7 @@ def roots() -> list[Path]:
 
 def room() -> int:
     """Return how many bytes one's own data may have: half of the free memory, at most `LARGEST`."""
-    return min(LARGEST, psutil.virtual_memory().available // 2)
+    return min(LARGEST, import_package("psutil").virtual_memory().available // 2)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -105,7 +104,7 @@ def download(url: str, target: Path, md5: str) -> None:
     ValueError
         The downloaded file has another checksum.
     """
-    import pooch  # imported here, since it is needed only once per data set and machine
+    pooch = import_package("pooch")  # here, since it is needed once per data set and machine
 
     registry, urls = {target.name: f"md5:{md5}"}, {target.name: url}
     fetcher = pooch.create(target.parent, "", registry=registry, urls=urls, retry_if_failed=2)

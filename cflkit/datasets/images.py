@@ -177,11 +177,9 @@ def read_picture(path: Path) -> Tensor:
 
 def as_rgb(picture: PIL.Image.Image, path: Path) -> Tensor:
     """Convert a picture to ``[3, height, width]``, uint8."""
-    from torchvision.transforms.v2.functional import pil_to_tensor
-
     if picture.mode[0] in "IF":  # the conversion to RGB would clip them
         raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz file")
-    return pil_to_tensor(picture.convert("RGB"))
+    return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
 
 
 @contextmanager

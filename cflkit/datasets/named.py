@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cflkit._project import import_package
 from cflkit.datasets import own_data
 from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays
 from cflkit.datasets.images import (
@@ -110,11 +111,13 @@ def digits(files: DataFiles, side: int) -> Sequence[Array]:
     expect images with a ``side`` of 28 pixels, to which these are enlarged.
     """
     from sklearn.datasets import load_digits
-    from torchvision.transforms.v2.functional import resize
 
     images, labels = load_digits(return_X_y=True)
     grey = torch.from_numpy(np.rint(images.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8))
-    grey = resize(grey, [side, side], antialias=True).numpy()
+    if side != 8:
+        transforms = import_package("torchvision.transforms.v2.functional")
+        grey = transforms.resize(grey, [side, side], antialias=True)
+    grey = grey.numpy()
     pool, test = fifth_for_test(labels)
     return grey[pool], labels[pool], grey[test], labels[test]
 
@@ -128,9 +131,7 @@ def idx(data: bytes) -> NDArray[np.uint8]:
 
 def idx_files(files: DataFiles, source: str, first: int = 0) -> Sequence[Array]:
     """Read the files of MNIST or a relative, from the ``first`` on, as torchvision lists them."""
-    import torchvision
-
-    described = getattr(torchvision.datasets, source)
+    described = getattr(import_package("torchvision.datasets"), source)
     paths = [
         files.fetch(f"{source}/raw/{name}", md5, [mirror + name for mirror in described.mirrors])
         for name, md5 in described.resources[first:]
@@ -163,8 +164,7 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     since they may have been packed again. Images are stored transposed, and the ``first`` label may
     not be 0.
     """
-    from torchvision.datasets import EMNIST
-
+    EMNIST = import_package("torchvision.datasets").EMNIST
     names = [
         f"emnist-{part}-{half}-{kind}-ubyte"
         for half in ("train", "test")
@@ -187,8 +187,7 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
 
 def cifar10(files: DataFiles) -> Sequence[Array]:
     """Read CIFAR-10 with torchvision's own loader; check every file before it is opened."""
-    from torchvision.datasets import CIFAR10
-
+    CIFAR10 = import_package("torchvision.datasets").CIFAR10
     folder = files.locate(CIFAR10.base_folder) or files.unpack(
         CIFAR10.base_folder, files.fetch(CIFAR10.filename, CIFAR10.tgz_md5, [CIFAR10.url])
     )
@@ -243,9 +242,8 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     The images have 227×227 pixels; a smaller ``side`` scales them down. The source defines no test
     split. Every image is therefore in the pool, and the central test set is empty.
     """
-    from torchvision.datasets import ImageFolder
-    from torchvision.transforms.v2.functional import resize
-
+    datasets = import_package("torchvision.datasets")
+    transforms = import_package("torchvision.transforms.v2.functional")
     remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
     folder = files.locate("PACS")
     if folder is None:
@@ -253,7 +251,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     pictures: list[tuple[str, int]] = []
     for domain, count in PACS.items():
         try:
-            members = ImageFolder(folder / domain)
+            members = datasets.ImageFolder(folder / domain)
         except FileNotFoundError as error:
             raise files.missing(f"PACS/{domain}", "unpack the whole of PACS") from error
         if len(members.classes) != 7 or len(members) != count:
@@ -266,7 +264,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     for path in paths:
         image = read_picture(Path(path))
         if image.shape == (3, 227, 227):
-            image = resize(image, [side, side], antialias=True)
+            image = transforms.resize(image, [side, side], antialias=True)
         if image.shape != (3, side, side):
             size = f"{image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}"
             advice = "the original images are 'pacs', those of 64 pixels 'pacs-64'"

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from captum.attr import LayerAttribution, LayerGradCam
 from torch import Tensor, nn
-from torchvision.transforms.functional import gaussian_blur
 
 from cflkit._bounds import checked_seed
+from cflkit._project import import_package
 
 BASELINES = ("zeros", "blur", "mean")
 BLUR = 11  # the side of the kernel that blurs an image, in pixels
@@ -227,7 +227,8 @@ def background(images: Tensor, baseline: str) -> Tensor:
     if baseline == "zeros":
         return torch.zeros_like(images)
     if baseline == "blur":
-        return gaussian_blur(images, [BLUR, BLUR], [5.0, 5.0])
+        transforms = import_package("torchvision.transforms.functional")
+        return transforms.gaussian_blur(images, [BLUR, BLUR], [5.0, 5.0])
     if baseline == "mean":
         return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
     raise ValueError(f"unknown baseline {baseline!r}; choose from {', '.join(BASELINES)}")

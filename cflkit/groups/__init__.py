@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit import clustering
-from cflkit._project import PROJECT
+from cflkit._project import KIT
 from cflkit.clustering import Clusterer, Labels
 from cflkit.groups.evidence import Evidence, EvidenceError, as_evidence, read
 from cflkit.halves import FEW, SHARED, Halves, agreement, compare_matrices, replicated
@@ -46,7 +46,7 @@ NOTES = (
     "updates, clients seem more alike than they are. Give updates if you can.",
     "Groups that updates do not show, such as backdoors, would not be found.",
 )
-TABLE = PROJECT / "data" / "groups.csv"
+TABLE = KIT / "data" / "groups.csv"
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,8 @@ def notes(evidence: Evidence, several: bool, grouped: bool) -> list[str]:
 def hit_rate(answer: str, column: str) -> tuple[int, int, int] | None:
     """Return how often an answer was right and given, in how many situations (``data/groups.csv``).
 
-    The column is ``answer``, ``distances`` or ``one look``. None if the table is not there, or the
-    answer was never given.
+    The column is ``answer``, ``distances`` or ``one look``. None if the answer was never given.
     """
-    if not TABLE.exists():
-        return None
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     same = [row["truth"] == answer for row in rows if row[column] == answer]

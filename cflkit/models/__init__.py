@@ -16,6 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from cflkit._project import import_package
 from cflkit.models.rows import numbered, uniform
 
 Shape = tuple[int, int, int]
@@ -134,9 +135,8 @@ def resnet34(shape: Shape, classes: int) -> nn.Module:
     It is torchvision's network (He et al. 2016) with the changes of the OCFL authors: a 3×3 stem of
     stride 1, no first pooling, and PyTorch's default initialisation of convolutions.
     """
-    from torchvision.models.resnet import BasicBlock, ResNet
-
-    network = ResNet(BasicBlock, [3, 4, 6, 3], num_classes=classes)
+    resnet = import_package("torchvision.models.resnet")
+    network = resnet.ResNet(resnet.BasicBlock, [3, 4, 6, 3], num_classes=classes)
     network.conv1 = nn.Conv2d(shape[0], 64, kernel_size=3, padding=1, bias=False)
     network.maxpool = nn.Identity()
     for layer in network.modules():
@@ -245,8 +245,7 @@ def from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
     ConvNeXt's normalisation and EfficientNet's dropout before the last layer are kept. The authors
     of EMD-CFL remove them.
     """
-    import torchvision
-
+    torchvision = import_package("torchvision")
     plain = name.removesuffix(IMAGENET)
     try:
         network = torchvision.models.get_model(plain, weights=None if name == plain else "DEFAULT")

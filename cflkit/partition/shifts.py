@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cflkit._project import import_package
 from cflkit.datasets.images import ImageSet
 from cflkit.partition.manifest import Indices, Partition, PartitionError, seeded
 
@@ -53,13 +54,12 @@ def rotated(degrees: float) -> Shift:
     """Build the counter-clockwise rotation by nearest neighbours, with black in empty corners."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
-        from torchvision.transforms.functional import rotate
-
+        transforms = import_package("torchvision.transforms.functional")
         height, width = images.shape[-2:]
         if degrees % 180 == 90 and height != width:
             lost = f"images of {height}×{width} pixels would lose their ends"
             raise PartitionError(f"turned by {degrees:g} degrees, {lost}; make them square first")
-        return rotate(images, degrees) if degrees % 360 else images
+        return transforms.rotate(images, degrees) if degrees % 360 else images
 
     return shift
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import PIL.Image
-from IPython.display import Image, Markdown, display
 from matplotlib.figure import Figure
 
 from cflkit._project import PROJECT
@@ -96,6 +95,8 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     ValueError
         The figure is too wide for the page.
     """
+    from IPython.display import Image, Markdown, display  # scripts may have no IPython
+
     display(Image(png_of(figure), format="png", width=width_of(figure), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
@@ -134,6 +135,8 @@ def show_frames(
     ValueError
         There is not one label per frame, or a frame is too wide for the page.
     """
+    from IPython.display import Markdown, display
+
     if len(figures) != len(labels):
         raise ValueError(f"{len(figures)} frames need as many labels, not {len(labels)}")
     width = width_of(figures[0])

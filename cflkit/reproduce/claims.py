@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from cflkit._files import check_regular
+from cflkit._project import KIT
 from cflkit.reproduce import records
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import PROJECT, Record
+from cflkit.reproduce.records import Record
 
-TABLE = PROJECT / "data" / "robustness.csv"
+TABLE = KIT / "data" / "robustness.csv"
 # The type under which a cell's output keeps its claims; frontends show the text beside it
 MIME = "application/vnd.cflkit.claims+json"
 # The columns of the table of counts

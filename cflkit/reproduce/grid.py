@@ -37,12 +37,12 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from cflkit._bounds import hint
+from cflkit._project import KIT, PROJECT
 from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters
-from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import options, parsed, read_yaml
 
-NOTEBOOKS = PROJECT / "notebooks"
+NOTEBOOKS = KIT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cflkit._project import PROJECT
+from cflkit._project import KIT
 from cflkit.reproduce import records
 from cflkit.reproduce.records import Record
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cflkit.federation import Federation
 
-FOLDER = PROJECT / "notebooks" / "full"
+FOLDER = KIT / "notebooks" / "full"
 # The type under which an output keeps what its run needed
 NEEDS = "application/vnd.cflkit.needs+json"
 # The most bytes of a kept notebook; of one that is larger, moving figures stand still
@@ -86,7 +86,7 @@ def draw(record: Record, federation: Federation, number: int) -> None:
 
 def compare(record: Record) -> None:
     """Print what a run counted, and whether its scores are those of the committed record."""
-    committed = PROJECT / "data" / "results" / record.id
+    committed = KIT / "data" / "results" / record.id
     before = records.read(committed).summary if committed.exists() else {}
     for name, measures in record.summary.items():
         counted = [

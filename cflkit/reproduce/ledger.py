@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cflkit._project import KIT
 from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
-from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import AS_PUBLISHED, PROJECT, PUBLISHED, Record
+from cflkit.reproduce.records import AS_PUBLISHED, PUBLISHED, Record
 from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, status
 from cflkit.reproduce.stats import half_width
 from cflkit.reproduce.values import options, read_yaml
 
 # The ledger of the committed records, which `readme` writes
-LEDGER = PROJECT / "data" / "ledger.csv"
+LEDGER = KIT / "data" / "ledger.csv"
 # The same answers for runs at the reduced scale, which can reproduce nothing
 REDUCED_STATUS = tuple(
     f"{word} (reduced)".replace("reproduced", "agrees") if word in ANSWERS else word
@@ -38,6 +38,8 @@ REDUCED_STATUS = tuple(
 )
 # The prefixes of the two scales' columns, and their words for `STATUS`
 SCALES = {"paper": ("", STATUS), "reduced": ("reduced_", REDUCED_STATUS)}
+# The columns that are texts, also if they look like numbers
+TEXTS = {"table": str, "protocol": str}
 # The columns of each scale that summarise our runs of a cell
 OURS = ("ours", "half_width", "low", "high", "seeds", "never")
 
@@ -65,18 +67,9 @@ def counted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published() -> pd.DataFrame:
-    """Read the cells of all tables in ``data/published``, except dashes without a meaning.
-
-    Raises
-    ------
-    ParameterError
-        There are none, as where the package is installed without the project.
-    """
+    """Read the cells of all tables in ``data/published``, except dashes without a meaning."""
     files = sorted(PUBLISHED.glob("*_table-*.csv"))
-    if not files:
-        raise ParameterError("the papers' tables come with a clone of the project")
-    texts = {"table": str, "protocol": str}
-    cells = pd.concat([pd.read_csv(f, dtype=texts) for f in files], ignore_index=True)
+    cells = pd.concat([pd.read_csv(f, dtype=TEXTS) for f in files], ignore_index=True)
     return counted(cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True))
 
 
@@ -314,6 +307,11 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     table.insert(table.columns.get_loc("fixed"), "again", printed_before(table))
     return counted(table)
+
+
+def read() -> pd.DataFrame:
+    """Read the ledger of the committed records, as far as its rows are in the file."""
+    return counted(pd.read_csv(LEDGER, dtype=TEXTS)).fillna({"again": ""})
 
 
 def reduced_scale(cell: Cell) -> str:

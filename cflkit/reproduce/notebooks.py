@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from cflkit._files import abandoned, check_regular, expanded, unwritable
-from cflkit._project import PROJECT
+from cflkit._project import KIT, PROJECT
 from cflkit.reproduce import kept, records, run_messages
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
@@ -304,7 +304,7 @@ def check_output(output: Path, source: Path) -> None:
         return
     if not output.is_file():
         raise NotebookError(f"{output} cannot be written (it is no regular file)")
-    committed = [source, *(PROJECT / "notebooks").rglob("*.ipynb")]  # also by links
+    committed = [source, *(KIT / "notebooks").rglob("*.ipynb")]  # also by links
     # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped. A
     # run that was killed while it wrote leaves the beginning of the file, or an empty one
     text = output.read_bytes()

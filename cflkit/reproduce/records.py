@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from cflkit import __version__, _project
 from cflkit._bounds import hint, one_line
 from cflkit._files import abandoned, check_regular, expanded, sweep, unwritable
-from cflkit._project import PROJECT, git
+from cflkit._project import KIT, MORE, PROJECT, git
 from cflkit.reproduce import schema
 from cflkit.reproduce.parameters import AS_PUBLISHED as AS_PUBLISHED
 from cflkit.reproduce.parameters import ParameterError, Recorded
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cflkit.federation import Federation
     from cflkit.simulation.evaluation import History
 
-PUBLISHED = PROJECT / "data" / "published"
+PUBLISHED = KIT / "data" / "published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
 # The options with which pandas reads a table as texts, with every digit
@@ -123,13 +123,13 @@ def run_id(parameters: Recorded) -> str:
 
 def record_folders() -> dict[str, Path]:
     """Return the folders of all records by id: those in the project, and in `results`."""
-    folders = PROJECT / "data" / "results", results()
+    folders = KIT / "data" / "results", results()
     return {f.parent.name: f.parent for place in folders for f in place.glob("[!.]*/record.json")}
 
 
 def folder(id: str) -> Path | None:
     """Return the folder of a run's record, or None if it has no record."""
-    folders = results(), PROJECT / "data" / "results"
+    folders = results(), KIT / "data" / "results"
     return next((f / id for f in folders if (f / id / "record.json").exists()), None)
 
 
@@ -400,7 +400,7 @@ def find_record(text: str) -> Record:
         return read(known.get(id) or known[ids[0]])
     if not ids:
         raise ParameterError(
-            f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}"
+            f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}{MORE}"
         )
     some = ", ".join([*ids[:3], *["…"] * (len(ids) > 3)])
     raise ParameterError(f"{len(ids)} records are called {id!r}: {some}")
@@ -417,12 +417,12 @@ def committed(**parameters: Any) -> list[Record]:
     ParameterError
         This is a clone, and git cannot list its files.
     """
-    if (PROJECT / ".git").exists():
+    if (KIT / ".git").exists():
         listed = git("ls-files", "-z", "--", "data/results/*/record.json")
         if listed is None:
-            raise ParameterError(f"git cannot list the records in {PROJECT}")
-        paths = [PROJECT / line for line in listed.split("\0") if line]
+            raise ParameterError(f"git cannot list the records in {KIT}")
+        paths = [KIT / line for line in listed.split("\0") if line]
     else:
-        paths = list((PROJECT / "data" / "results").glob("[!.]*/record.json"))
+        paths = list((KIT / "data" / "results").glob("[!.]*/record.json"))
     every = read_all(path.parent for path in sorted(paths))
     return [record for record in every if has_parameters(record, parameters)]

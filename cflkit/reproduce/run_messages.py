@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from cflkit._project import IS_CLONE, PROJECT
+from cflkit._project import IS_CLONE, KIT, PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME, of_cells
 from cflkit.reproduce.records import AS_PUBLISHED, Record
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 TITLE = re.compile(r"^# (.+)$", re.M)
 # The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
-NOTEBOOKS = PROJECT / "notebooks"
+NOTEBOOKS = KIT / "notebooks"
 # What a report says below claims, whose counts may belong to other parameters than those of the run
 COUNTS = "Counts are of runs with the lesson's defaults, except for what stands in parentheses."
 # The measures of the small table, those of a run's summary that are among them, with their heads

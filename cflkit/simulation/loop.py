@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from time import perf_counter
 
-import psutil
 import torch
 from tqdm.auto import tqdm
 
-from cflkit._project import state
+from cflkit._project import import_package, state
 from cflkit.federation import Diverged, FederationLike, Server
 from cflkit.methods.base import Measuring, Method, TestSets
 from cflkit.simulation.checkpoints import Keeper
@@ -260,7 +259,7 @@ def peak_memory(device: torch.device) -> float:
     if status.exists():  # getrusage would count what the parent process had
         [line] = [x for x in status.read_text(encoding="utf-8").splitlines() if "VmHWM" in x]
         return int(line.split()[1]) / 2**20
-    known = psutil.Process().memory_info()
+    known = import_package("psutil").Process().memory_info()
     return getattr(known, "peak_wset", known.rss) / 2**30
 
 

@@ -7,15 +7,17 @@ passes it on as ``CFLKIT_REPOSITORY``. No file has it.
 import os
 import re
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import quote
 
-from cflkit.reproduce.records import PROJECT
+from cflkit._project import PROJECT
 
 # The branch to which the book is published. Colab opens notebooks from a branch only
 BRANCH = "gh-pages"
-# Colab gets the tested versions of what computes, and keeps those that its own code depends on
-COLABS = {"ipywidgets", "jupyterlab", "nbformat", "pandas", "papermill", "traitlets"}
+# Colab gets the tested versions of what computes, and keeps those that its own code depends on. Its
+# PyTorch fits its GPUs, takes minutes to replace, and is newer than the oldest that the kit takes
+COLABS = {"pandas", "torch"}
 # Markdown's links and images: a mark for images, the words, and the target
 LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
@@ -36,20 +38,32 @@ def links(page: Path, repository: str, commit: str) -> str:
     return f"Run this notebook {' or '.join(places)}. Nothing needs to be installed."
 
 
-def for_colab(notebook: dict, page: Path, repository: str, commit: str) -> dict:
-    """Return a copy of a notebook with a first cell that installs the kit, and links that work."""
+def with_public_links(
+    text: str, page: Path, repository: str, commit: str, beside: Collection[Path] = ()
+) -> str:
+    """Return Markdown whose links to files lead to the repository, but for those ``beside`` it.
+
+    Without the address of a repository, links become their words, and pictures are left out.
+    """
 
     def public(match: re.Match[str]) -> str:
         mark, words, target = match.groups()
-        if re.match(r"\w+:|#", target):
-            return match[0]
         place = os.path.normpath(page.parent / target)
+        if re.match(r"\w+:|#", target) or Path(place.partition("#")[0]) in beside:
+            return match[0]
+        if not repository:
+            return "" if mark else words
         return f"{mark}[{words}]({repository}/{'raw' if mark else 'blob'}/{commit}/{place})"
 
+    return LINK.sub(public, text)
+
+
+def for_colab(notebook: dict, page: Path, repository: str, commit: str) -> dict:
+    """Return a copy of a notebook with a first cell that installs the kit, and links that work."""
     cells = [{**cell, "source": "".join(cell["source"])} for cell in notebook["cells"]]
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            cell["source"] = LINK.sub(public, cell["source"])
+            cell["source"] = with_public_links(cell["source"], page, repository, commit)
     installs = {
         "cell_type": "code",
         "id": "colab-installs",

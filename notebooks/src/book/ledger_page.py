@@ -33,7 +33,7 @@ SOURCES = {
 
 def script() -> str:
     """Return the script with the rows."""
-    cells = ledger.counted(pd.read_csv(ledger.LEDGER, dtype={"table": str, "protocol": str}))
+    cells = ledger.read()
     runs = Numbered()
     commands = Numbered()
     kept = records.committed()
