@@ -9,8 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cflkit._project import import_package
-
 
 def as_json(value: Any, **options: Any) -> str:
     """Return JSON, with the numbers of NumPy as Python's."""
@@ -69,7 +67,8 @@ def sweep(folder: Path, pattern: str) -> None:
 
 def was_there(number: int, draft: Path) -> bool:
     """Return whether a process lives that is not younger than a draft."""
-    psutil = import_package("psutil")
+    import psutil  # only here, since few processes need it
+
     try:
         # A second more, since the two clocks differ by parts of one
         return psutil.Process(number).create_time() <= draft.lstat().st_mtime + 1

@@ -18,8 +18,9 @@ PACKAGE = Path(__file__).resolve().parent
 IS_CLONE = (PACKAGE.parent / "notebooks" / "src").is_dir()
 # The folder of outputs: the clone; for a package that was installed alone, the folder in which it
 # is used, also by the kernels that it starts in others
-HERE = os.environ.setdefault("CFLKIT_HOME", str(Path.cwd()))
-PROJECT = PACKAGE.parent if IS_CLONE else Path(HERE)
+PROJECT = PACKAGE.parent
+if not IS_CLONE:
+    PROJECT = Path(os.environ.setdefault("CFLKIT_HOME", str(Path.cwd())))
 # Where lessons, tables and parameters lie, in the same folders: the clone, or the wheel's copies
 KIT = PROJECT if IS_CLONE else PACKAGE / "_data"
 # What an answer ends with if a clone has more than the wheel, and how the other packages are got
@@ -30,7 +31,7 @@ CODE = ("cflkit", "notebooks/src", "pyproject.toml", "requirements.lock")
 
 
 def import_package(name: str) -> Any:
-    """Import a package without which most of the library works; say how to get a missing one."""
+    """Import a package of the extra ``notebooks``; say how to get it where it is missing."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

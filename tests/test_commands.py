@@ -616,15 +616,13 @@ def test_json_for_other_programs(capsys, refuse):
     assert "name a table: emd-cfl/" in refuse("grid", "run")
 
 
-def test_the_package_alone_says_what_a_clone_has(tmp_path, monkeypatch, refuse):
-    monkeypatch.setattr(ledger, "PUBLISHED", tmp_path)
-    monkeypatch.setattr(grid, "PARAMS", tmp_path)
-    monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
-    monkeypatch.setattr(records, "record_folders", dict)
-    for command in ("ledger", "grid list", "grid run ocfl/whole", "run 03"):
-        told = refuse(*command.split())
-        assert "with a clone of the project" in told, command
-    assert "there is no record yet" in refuse("records")
+def test_lessons_are_copied_into_a_new_folder_only(tmp_path, capsys, refuse):
+    assert main(["lessons", str(tmp_path / "mine")]) == 0
+    begin = Path(capsys.readouterr().out.split()[-1])
+    assert begin.read_bytes() == (grid.NOTEBOOKS / begin.name).read_bytes()
+    picture = re.search(r"\]\((\.\./figures/[^)]+)\)", begin.read_text(encoding="utf-8"))
+    assert (begin.parent / picture[1]).exists() and not (begin.parent / "src").exists()
+    assert "has files already" in refuse("lessons", str(tmp_path))
 
 
 def test_the_shell_completes_notebooks_and_tables():

@@ -85,6 +85,6 @@ def test_a_method_is_told_what_it_has_options_for(tmp_path):
 
 
 def test_the_page_shows_the_table_of_the_oracles_rows():
-    page = (compare.PROJECT / "notebooks" / "compare_your_method.md").read_text(encoding="utf-8")
+    page = (compare.KIT / "notebooks" / "compare_your_method.md").read_text(encoding="utf-8")
     oracle = TABLE[TABLE["method"] == "Oracle"].assign(method="Mine")
     assert compare.markdown(compare.summary(oracle)) in page

@@ -247,7 +247,7 @@ def test_nan_is_null_in_a_record():
 def test_what_is_published_is_what_git_lists_or_what_is_whole(finished, monkeypatch):
     """Outside a clone, a record that is half written is not published."""
     root = records.write("run", *finished).folder.parent.parent
-    monkeypatch.setattr(records, "PROJECT", root)
+    monkeypatch.setattr(records, "KIT", root)
     shutil.copytree(records.results(), root / "data" / "results")
     shutil.copytree(records.results() / "run", root / "data" / "results" / ".run.123")
     assert [record.id for record in records.committed()] == ["run"]

@@ -46,7 +46,9 @@ def roots() -> list[Path]:
 
 def room() -> int:
     """Return how many bytes one's own data may have: half of the free memory, at most `LARGEST`."""
-    return min(LARGEST, import_package("psutil").virtual_memory().available // 2)
+    import psutil
+
+    return min(LARGEST, psutil.virtual_memory().available // 2)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit._project import import_package
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine
 from cflkit.federation.requests import Jobs, LocalTraining
@@ -296,7 +295,9 @@ def spare_memory(device: torch.device) -> int:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return (torch.cuda.mem_get_info(device)[0] + kept) // 2
-    return int(import_package("psutil").virtual_memory().available // 2)
+    import psutil
+
+    return psutil.virtual_memory().available // 2
 
 
 def autocast(training: LocalTraining, device: torch.device) -> AbstractContextManager:

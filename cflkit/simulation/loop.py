@@ -18,7 +18,7 @@ from time import perf_counter
 import torch
 from tqdm.auto import tqdm
 
-from cflkit._project import import_package, state
+from cflkit._project import state
 from cflkit.federation import Diverged, FederationLike, Server
 from cflkit.methods.base import Measuring, Method, TestSets
 from cflkit.simulation.checkpoints import Keeper
@@ -259,7 +259,9 @@ def peak_memory(device: torch.device) -> float:
     if status.exists():  # getrusage would count what the parent process had
         [line] = [x for x in status.read_text(encoding="utf-8").splitlines() if "VmHWM" in x]
         return int(line.split()[1]) / 2**20
-    known = import_package("psutil").Process().memory_info()
+    import psutil
+
+    known = psutil.Process().memory_info()
     return getattr(known, "peak_wset", known.rss) / 2**30
 
 
