@@ -355,7 +355,7 @@ WHEEL = {
     "lessons out ": "has files already",
     "data digits-8x8": "1437",
     "records": "emd-cfl-pacs-64-domains-seed0",
-    "records --where dataset mnist": "a clone of the project has more",
+    "records 1a2e169e": "a clone of the project has more",
     "ledger --paper tutorial-022": "data/runs/ledger.csv",
     "grid list": "ocfl/table-1",
     "run 90": "a clone of the project has more",
