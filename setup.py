@@ -48,12 +48,14 @@ class BuildWithData(build_py):
         if missing := [pattern for pattern, paths in found.items() if not paths]:
             raise SystemExit(f"there is no {missing[0]}: build the wheel from a clone")
         paths = {path.relative_to(HERE) for listed in found.values() for path in listed}
+        # What `cflkit lessons` copies, so that links to it work there
+        copied = {p for p in paths if p.parts[0] != "data" and p.parts[1] not in ("src", "params")}
         for path in paths:
             target = place / path
             target.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix in (".ipynb", ".md"):
                 text = (HERE / path).read_text(encoding="utf-8")
-                target.write_text(without_outputs(text, path, paths), encoding="utf-8")
+                target.write_text(without_outputs(text, path, copied), encoding="utf-8")
             else:
                 shutil.copy(HERE / path, target)
 

@@ -342,9 +342,10 @@ def test_a_wheel_has_what_the_commands_read_and_links_that_work(clone, tmp_path)
         command = [*kit, *words.split()]
         done = subprocess.run(command, cwd=empty, env=own, capture_output=True, text=True)
         assert told in done.stdout + done.stderr, (words, done.stdout, done.stderr)
-    lessons = sorted((empty / "out" / "notebooks").glob("*.ipynb"))
-    assert {path.stem[:2] for path in lessons} == {*map("{:02d}".format, range(12)), "99"}
-    for page in (*lessons, *(empty / "out" / "notebooks").glob("*.md")):
+    folder = empty / "out" / "notebooks"
+    numbers = {path.stem[:2] for path in folder.glob("*.ipynb")}
+    assert numbers == {*map("{:02d}".format, range(12)), "99"}
+    for page in (*folder.rglob("*.ipynb"), *folder.glob("*.md")):
         for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)[^)]*\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), (page.name, target)
 

@@ -117,9 +117,8 @@ def digits(files: DataFiles, side: int) -> Sequence[Array]:
     if side != 8:
         transforms = import_package("torchvision.transforms.v2.functional")
         grey = transforms.resize(grey, [side, side], antialias=True)
-    grey = grey.numpy()
     pool, test = fifth_for_test(labels)
-    return grey[pool], labels[pool], grey[test], labels[test]
+    return grey.numpy()[pool], labels[pool], grey.numpy()[test], labels[test]
 
 
 def idx(data: bytes) -> NDArray[np.uint8]:
