@@ -14,13 +14,15 @@
 #
 # ![Six square matrices with the letters A to F: one is evenly grey, one is a diagonal line, several have four dark blocks, and one has cells outside of the blocks](../figures/09_which_is_which.png)
 #
+# *Six methods after the last round. Dark cells in a row say whose models this client gets. Three look alike.*
+#
 # **Answer.** Most of the methods in this package average trained models. They differ only in *whose* models each client gets. So a round
 # can be written as a matrix: the row of a client says how much of each client's model goes into its next model. Read the rows round by
 # round, and you see what a method does.
 #
 # **You will**
 #
-# - see six methods as six matrices, and read their rows (the picture has them after the last round, without their names),
+# - see these methods as matrices, and read their rows,
 # - measure such a matrix in four lines of code, and write what its rows are made of,
 # - see how the accuracy depends on what comes from *other* groups,
 # - choose a method by what the runs of this lesson show.
@@ -51,7 +53,7 @@ plots.style()
 # %% [markdown]
 # ## Six methods for the same twenty clients
 #
-# The clients are those of lesson 03: four groups of five, whose digits are turned by 0, 90, 180 or 270 degrees. (We train for 8 rounds here, and lesson 03 trained for 10,
+# The clients are those of lesson 03: four groups of five, whose digits are turned by 0, 90, 180 or 270 degrees. (We train for 8 rounds and not for 10,
 # so the accuracies are a bit lower.)
 
 # %% tags=["parameters"]
@@ -84,7 +86,7 @@ federation, truth = clients_of("four")
 # - **OCFL** (Zuziak et al.): with clients whose updates point in similar directions, from the first rise of the temperature on. (We use HDBSCAN; the papers also try k-means, [affinity propagation](99_glossary.ipynb#affinity-propagation) and [mean shift](99_glossary.ipynb#mean-shift).)
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. In every round, each client picks the model that has the lowest loss on its own images.
 # - **pFedGraph** (Ye et al.): this method has no clusters. Each client gets its own weights, which are larger for clients with similar updates.
-# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look similar to a network, as far as a threshold allows. (We set the threshold half-way between its largest score
+# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images do not look strange to a network, up to a threshold. (We set the threshold half-way between its largest score
 #   within groups and its smallest score between groups. A server could not do this, because it does not know the groups.)
 #
 # `mixing.watched` lets each method run as usual, and measures a matrix after each round.
@@ -128,7 +130,7 @@ plt.close(figure)
 
 # %% [markdown]
 # **Predict.** Draw a square of 20 by 20 cells. Make the cell in row $i$ and column $j$ darker, the more of client $j$'s trained model is in the
-# next model of client $i$. What do FedAvg and Local look like? And OCFL, before and after it clusters?
+# next model of client $i$. What do FedAvg and Local look like? And OCFL, before and after it clusters? And IFCA in round 1?
 #
 # Move the slider of Figure 1.
 
@@ -238,7 +240,7 @@ print("every round of all six methods is such a matrix:", residual < 1e-4)
 #
 # The weights in a row have three parts: the client's own model, the rest of its group, and other groups.
 #
-# **Write it.** Compute the three parts as means over all rows, from a matrix and the true group of each client. While nothing is written, the lesson uses the solution.
+# **Write it.** Compute the three parts in this order, as means over all rows, from a matrix and the true group of each client. While nothing is written, the lesson uses the solution.
 
 
 # %% tags=["nbval-check-output"]
@@ -332,7 +334,7 @@ print("EMD-CFL ends above FedAvg there:", better)
 # %% [markdown]
 # ## When does the weight from other groups go?
 #
-# The last round does not show how a method got there. Figure 4 follows two numbers through the rounds.
+# Figure 4 follows two numbers through the rounds.
 #
 # **Predict.** By how many points does OCFL's accuracy rise in the round in which it clusters?
 
