@@ -20,7 +20,6 @@ from cflkit.methods.baselines.local import Local
 from cflkit.methods.baselines.scaffold import Scaffold
 from cflkit.methods.fedavg import FedAvg
 from cflkit.partition import shifts
-from cflkit.reproduce import grid
 from cflkit.reproduce.records import PROJECT
 from reports import costs
 
@@ -102,7 +101,9 @@ def measured() -> dict[str, tuple[Method, dict[str, float]]]:
 def table() -> pd.DataFrame:
     """Return a row per method of the kit, with the columns of the page of methods."""
     sources = pd.read_csv(SOURCES, keep_default_na=False).set_index("method")
-    lessons = {path.name.split("_")[0]: path.name for path in grid.NOTEBOOKS.glob("*.ipynb")}
+    lessons = {
+        path.name.split("_")[0]: path.name for path in (PROJECT / "notebooks").glob("*.ipynb")
+    }
     rows = []
     for name, (method, cost) in measured().items():
         of = sources.loc[name]
