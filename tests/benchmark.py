@@ -1,9 +1,9 @@
-"""The cost of a round: our engines against plain loops and Flower, many clients, and a network.
+"""The cost of a round: our engines against plain loops and Flower, its growth, and the lockstep.
 
 ``make bench`` prints the tables, writes them to ``data/runs/benchmark.csv`` with the machine's
-name. Most parts run on noise, since pixel values do not change the time. ``python
-tests/benchmark.py PART ...`` measures only these parts, and the others keep their numbers. With
-``--output data/benchmark.csv``, it changes the table that the project publishes.
+name, and draws ``benchmark.png``. Most parts run on noise, since pixel values do not change the
+time. ``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their
+numbers. With ``--output data/benchmark.csv``, it changes the table that the project publishes.
 """
 
 import argparse
@@ -18,18 +18,29 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from cflkit import datasets, methods, metrics, models, partition, simulation
+from cflkit import (
+    clustering,
+    datasets,
+    methods,
+    metrics,
+    models,
+    partition,
+    plots,
+    simulation,
+)
 from cflkit.datasets import ImageSet
+from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.federation.clients import autocast
 from cflkit.federation.training import run_in_threads
-from cflkit.reproduce import records
+from cflkit.reproduce import notebooks, papers, records
 from cflkit.reproduce.records import PROJECT
 from cflkit.simulation.loop import peak_memory
 
@@ -46,6 +57,7 @@ PLAIN, LOADER = "plain loop, tensors in memory", "plain loop, a DataLoader a cli
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
 COARSE = "cflkit, threads, bfloat16"
 FLOOR, COARSE_FLOOR = "floor: oneDNN's kernels alone", "floor: the same in bfloat16"
+LINES = ["FedAvg", "Sattler", "Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
 
 
 def noise(shape, count=10_000):
@@ -205,10 +217,37 @@ def plain_round(way, model):
     print(perf_counter() - begin)
 
 
+def growth():
+    """Measure a round's parts in seconds for more and more clients, and the peak memory."""
+    rows = []
+    for clients in (15, 50, 150, 500):
+        _, federation = federate("compact-cnn", clients, 60, 1, 32, (1, 28, 28))
+        jobs = everyone(federation)
+        updates = federation.train(jobs, 0) - jobs.models
+        gamma = cosine_divergence(updates)
+        parts = {
+            "training": lambda f=federation, j=jobs: f.train(j, 0),
+            "divergence": lambda u=updates: cosine_divergence(u),
+            "clustering": lambda g=gamma: clustering.make("hdbscan").fit_predict(g),
+        }
+        peak = float(command("--peak", "compact-cnn", str(clients)))
+        rows.append({"clients": clients, **seconds_of(parts), "peak GiB": peak})
+    rows.append({"clients": "15, ocfl-cnn", "peak GiB": float(command("--peak", "ocfl-cnn", "15"))})
+    return pd.DataFrame(rows)
+
+
 def command(*arguments, **environment):
     """Return what this file prints when it runs in its own process."""
     words, places = [sys.executable, __file__, *arguments], os.environ | environment
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=places).stdout
+
+
+def peak(model, clients):
+    """Print the peak memory of two rounds of OCFL, in GiB."""
+    _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
+    line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
+    simulation.run(line_up, federation, 2, progress=False)
+    print(peak_memory(torch.device("cpu")))
 
 
 # The ways to train the papers' network on one core, and whether torch asks for large pages: it is
@@ -282,6 +321,25 @@ def in_flower(network, train):
     return lambda: app(Message(content, 1, "train"), Context(0, 0, {}, RecordDict(), {}))
 
 
+def lockstep():
+    """Measure seven methods of the default scenario together, and each of them alone."""
+    lesson = notebooks.read_notebook(PROJECT / "notebooks" / "03b_ocfl_controls.ipynb")
+    run = papers.ocfl.Parameters.checked(lesson.defaults)
+    given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
+    images, split = partition.ocfl(datasets.load(run.dataset), **given, seed=run.partition_seed)
+    federation = Federation(images, split, run.model, run.training(), seed=run.seed)
+    rows = []
+    for names in (LINES, *([name] for name in LINES)):
+        line_up = {name: papers.ocfl.line_up(run, images, split)[name] for name in names}
+        history = simulation.run(line_up, federation, run.rounds, progress=False)
+        name = "seven in lockstep" if len(names) > 1 else names[0]
+        rows.append({"methods": name, "trainings": history.trained, "minutes": history.minutes})
+    table = pd.DataFrame(rows)
+    alone = table.iloc[1:][["trainings", "minutes"]].sum()
+    table.loc[len(table)] = {"methods": "seven one by one", **alone}
+    return table.assign(ratio=table["trainings"] / alone["trainings"])
+
+
 # Clients, and how many of them the clusterer sees; `None` is all
 MANY = [
     *((clients, None) for clients in (100, 1000, 10_000)),
@@ -353,19 +411,49 @@ def real_federation():
         messages = pd.read_csv(own.output / "messages.csv")
     rounds = messages[messages["round"] > 0]
     counted = history.table()[["bytes_down", "bytes_up"]].sum() / 1e6
-    sent = rounds.groupby("direction")["bytes"].sum()[["down", "up"]] / 1e6
+    sent = rounds.groupby("direction")["bytes"].sum() / 1e6
     lasting = rounds["seconds"].max() - rounds["seconds"].min()
-    rows = [("simulated", 60 * history.minutes, *counted, np.nan)]
-    rows += [("over a network", lasting, *sent, whole)]
-    columns = ["way", "seconds", "MB down", "MB up", "seconds with start and end"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(
+        [
+            {
+                "way": "simulated",
+                "seconds": 60 * history.minutes,
+                "MB down": counted["bytes_down"],
+                "MB up": counted["bytes_up"],
+            },
+            {
+                "way": "over a network",
+                "seconds": lasting,
+                "seconds with start and end": whole,
+                "MB down": sent["down"],
+                "MB up": sent["up"],
+            },
+        ]
+    )
+
+
+def draw(tables):
+    """Draw the ways for each network side by side, and the growth with the number of clients."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+    measured = tables["ways"].pivot(index="network", columns="way", values="ratio")
+    measured.loc[list(WORK)].plot.bar(ax=left, rot=0, xlabel="", ylabel="time, ours = 1", width=0.8)
+    left.legend(fontsize=6)
+    grown = tables["growth"].iloc[:-1].astype(float).set_index("clients")
+    grown[["training", "divergence", "clustering"]].plot(ax=right, marker="o", logx=True, logy=True)
+    right.set(xlabel="clients", ylabel="seconds per round")
+    right.set_xticks(grown.index, grown.index.astype(int))
+    right.minorticks_off()
+    return plots.save(figure, "benchmark")
 
 
 def main(wanted, path) -> None:
-    """Measure, print and write the wanted parts; the others keep their old numbers."""
+    """Measure, print, write and draw the wanted parts; the others keep their old numbers."""
+    plots.style()
     parts = {
         "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),
         "papers' network": papers_network,
+        "growth": growth,
+        "lockstep": lockstep,
         "many": many,
         "real federation": real_federation,
     }
@@ -383,12 +471,19 @@ def main(wanted, path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.concat(lines).to_csv(path, index=False, float_format="%.4g")
     print(f"\ntable     {path}")
+    if not wanted:
+        print(f"figure    {draw(tables)}")
 
 
 if __name__ == "__main__":
-    apart = {"--plain": plain_round, "--step": step_of, "--many": one_of_many}
-    if set(sys.argv[1:2]) & set(apart):  # in a process of its own
-        apart[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1:2] == ["--peak"]:
+        peak(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--plain"]:
+        plain_round(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--step"]:
+        step_of(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--many"]:
+        one_of_many(*sys.argv[2:])
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("parts", nargs="*", metavar="PART", help="by default all")

@@ -8,13 +8,12 @@ anything differs.
 """
 
 import argparse
+import csv
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-import pandas as pd
 
 PROJECT = Path(__file__).resolve().parent.parent
 BATCH_NORM = "-p model compact-bn -p include_buffers true -p sattler_rounds 3 -p briggs_rounds 3"
@@ -45,9 +44,10 @@ def run_all(checkout: Path, folder: Path) -> None:
         )
 
 
-def rows_of(record: Path) -> pd.DataFrame:
+def rows_of(record: Path) -> list[dict[str, str]]:
     """Read the rows of a record as texts."""
-    return pd.read_csv(record / "rounds.csv", dtype=str, keep_default_na=False)
+    with (record / "rounds.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def differences(before: Path, after: Path) -> list[str]:
@@ -61,10 +61,10 @@ def differences(before: Path, after: Path) -> list[str]:
         if len(old) != len(new):
             found.append(f"{name}: {len(old)} rows and {len(new)}")
             continue
-        changed = [c for c in old if c not in new or (old[c] != new[c]).any()]
-        added = [c for c in new if c not in old]
-        print(f"{name}: {', '.join(changed) or 'same'}; new columns: {added}", flush=True)
-        found += [f"{name}: {', '.join(changed)}"] if changed else []
+        changed = {c for a, b in zip(old, new, strict=True) for c in a if a[c] != b.get(c)}
+        added = [column for column in new[0] if column not in old[0]]
+        print(f"{name}: {', '.join(sorted(changed)) or 'same'}; new columns: {added}", flush=True)
+        found += [f"{name}: {', '.join(sorted(changed))}"] if changed else []
     return found
 
 
