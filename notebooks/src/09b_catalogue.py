@@ -603,7 +603,7 @@ for kind in range(1, len(ROWS)):
     middle_row = kinds.index(kind) + (kinds.count(kind) - 1) / 2
     ax.text(len(order) - 0.3, middle_row, ROWS[kind], rotation=270, va="center", fontsize=8)
 HEADS = {"base": "four\ngroups", "labels wrong": "wrong\nlabels", "five classes": "five\nclasses"}
-HEADS |= {"between": "be-\ntween", "k": "wrong k"}
+HEADS |= {"alone": "alone\n", "between": "be-\ntween", "k": "wrong k"}
 names = [name for name, _ in order]
 for name in dict.fromkeys(names):
     ax.axvline(names.index(name) - 0.5, color="black", linewidth=1.2)
