@@ -3,7 +3,8 @@
 A row of the first is a draw of a situation, with what the tool says of all rounds, of the first
 alone, and of the distances in all rounds. The second has `ocfl-replicated` beside OCFL, OCFL that
 clusters in round 1, and the oracle. The third, ``data/groups_noise.csv``, has the rounds until it
-splits. Each is counted by its name (``hit_rate.py groups``), and ``hit_rate.py page`` writes the
+splits. The fourth, ``data/groups_scale.csv``, has the round in which it splits the clients of the
+OCFL papers' runs on MNIST, with their network and data. Each is counted by its name (``hit_rate.py groups``), and ``hit_rate.py page`` writes the
 tables and figures of ``notebooks/are_there_groups.md``. Rows that are there are not run again.
 
 The rule, the situations and the seeds were committed before the count. The rule was developed on
@@ -250,6 +251,45 @@ NOISY = {
     f"four angles, noise {noise:g}": Situation(GROUPS, lambda s: four(20, 40, s), 40, noise=noise)
     for noise in NOISES
 }
+# The OCFL papers' runs with 15 clients: their images, network and local training
+PAPER = LocalTraining(epochs=3, batch_size=32, lr=0.01)
+
+
+def of_paper(overlap: str, balance: str) -> Situation:
+    """Return a run of the OCFL papers on MNIST, of which the first eight rounds are seen."""
+
+    def deal(seed: int) -> Any:
+        kinds: dict[str, Any] = {"overlap": overlap, "balance": balance}
+        return partition.ocfl(datasets.load("mnist"), **kinds, clients=15, draws=None, seed=seed)
+
+    return Situation(GROUPS, deal, 8, "ocfl-cnn", PAPER)
+
+
+AT_SCALE = {
+    f"{overlap}, {balance}": of_paper(overlap, balance)
+    for overlap in ("nonoverlapping", "overlapping")
+    for balance in ("balanced", "imbalanced")
+}
+
+
+def split_at_scale(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield in which round each rule divides the clients, and how right it is; nothing is tested."""
+    home = Federation(*situation.deal(seed), situation.model, situation.training, seed=seed)
+    lines = {
+        "round 1": methods.make("ocfl", before=-np.inf),
+        "OCFL": methods.make("ocfl"),
+        "OCFL-replicated": methods.make("ocfl-replicated"),
+    }
+    history = simulation.run(lines, home, situation.rounds, until_settled=True)
+    for name, values in history.summary().items():
+        yield {
+            "method": name,
+            "clusters": values["n_clusters"],
+            "round": values["clustering_round"] or "",
+            "ari": f"{values['ari']:.2f}",
+        }
+
+
 Rows = Callable[[Situation, int], Iterator[dict[str, Any]]]
 TABLES: dict[str, tuple[Rows, dict[str, Situation], range, str]] = {
     "groups": (
@@ -265,6 +305,7 @@ TABLES: dict[str, tuple[Rows, dict[str, Situation], range, str]] = {
         "truth,method,clusters,round,ari,accuracy",
     ),
     "groups_noise": (waited, NOISY, SEEDS_OF_METHODS, "noise,rounds,all pairs,equal pairs"),
+    "groups_scale": (split_at_scale, AT_SCALE, range(1), "method,clusters,round,ari"),
 }
 
 
@@ -368,6 +409,17 @@ def of_noise() -> str:
     return markdown(rows)
 
 
+def of_scale() -> str:
+    """Return the table of the round and the clusters of each rule at the papers' scale."""
+    found = read("groups_scale")
+    names = list(found["method"].unique())
+    rows = [["clients' classes", *(f"{name}: round, clusters, ARI" for name in names)]]
+    for place, values in found.groupby("situation", sort=False):
+        told = [f"{r['round'] or '–'}, {r['clusters']}, {r['ari']}" for _, r in values.iterrows()]
+        rows.append([place, *told])
+    return markdown(rows)
+
+
 def draw() -> None:
     """Draw the figures of the page."""
     plots.style()
@@ -398,7 +450,7 @@ def write_page() -> None:
 def filled(text: str) -> str:
     """Return the page's text with the tables of the committed counts."""
     parts = {"answers": of_answers, "failures": of_failures}
-    parts |= {"methods": of_methods, "noise": of_noise}
+    parts |= {"methods": of_methods, "scale": of_scale, "noise": of_noise}
     for name, table in parts.items():
         before, marked, rest = text.partition(f"<!-- {name} -->\n")
         if not marked:
