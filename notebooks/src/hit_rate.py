@@ -3,9 +3,10 @@
 A row of the first is a draw of a situation, with what the tool says of all rounds, of the first
 alone, and of the distances in all rounds. The second has `ocfl-replicated` beside OCFL, OCFL that
 clusters in round 1, and the oracle. The third, ``data/groups_noise.csv``, has the rounds until it
-splits. The fourth, ``data/groups_scale.csv``, has the round in which it splits the clients of the
-OCFL papers' runs on MNIST, with their network and data. Each is counted by its name (``hit_rate.py groups``), and ``hit_rate.py page`` writes the
-tables and figures of ``notebooks/are_there_groups.md``. Rows that are there are not run again.
+splits. The fourth, ``data/groups_scale.csv``, has the round in which each rule splits the clients
+of the OCFL papers' runs on MNIST, with their network and data. Each is counted by its name
+(``hit_rate.py groups``), and ``hit_rate.py page`` writes the tables and figures of
+``notebooks/are_there_groups.md``. Rows that are there are not run again.
 
 The rule, the situations and the seeds were committed before the count. The rule was developed on
 the seeds 300 to 304, which are not counted. What is right of a situation is known from how it was
@@ -273,7 +274,7 @@ AT_SCALE = {
 
 
 def split_at_scale(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield in which round each rule divides the clients, and how right it is; nothing is tested."""
+    """Yield in which round each rule divides the clients, and how well; no model is tested."""
     home = Federation(*situation.deal(seed), situation.model, situation.training, seed=seed)
     lines = {
         "round 1": methods.make("ocfl", before=-np.inf),
