@@ -168,7 +168,7 @@ def cli(ctx: click.Context) -> None:
 @click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
 @click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell each round, and all that it reports.")
-@click.option("--keep", is_flag=True, help="Keep the executed notebook beside the record.")
+@click.option("--keep", is_flag=True, help="Keep the executed notebook, and the models.")
 def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
     """Run a notebook, also with other parameters.
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from cflkit import explain, methods, models, plots, simulation
 from cflkit.explain import assessment
-from cflkit.reproduce import notebooks, papers
+from cflkit.reproduce import notebooks, papers, records
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 
@@ -480,3 +480,35 @@ def test_layers_are_checked_with_the_data_as_they_are(parameters, small, split):
     run = parameters(dataset=small.name, model="resnet34", layer="features.layer4")
     with pytest.raises(ParameterError, match=r"layer: .* has no height and width"):
         papers.explanations.federation(run, small, split)
+
+
+def test_models_of_a_run_are_explained_without_training(parameters, monkeypatch):
+    small = {"dataset": "digits-8x8", "draws": 60, "local_epochs": 1, "rounds": 3}
+    lesson = PROJECT / "notebooks" / "03b_ocfl_controls.ipynb"
+    usual = notebooks.read_notebook(lesson).defaults | small | {"model": "compact-cnn"}
+    of = papers.ocfl.Parameters.checked(usual | {"only": ["FedAvg", "OCFL-HDB"]})
+    id, (images, split) = records.run_id(of), papers.ocfl.data(of)
+    federation = papers.ocfl.federation(of, images, split)
+    lines = papers.ocfl.chosen(of, images, split)
+    history = papers.ocfl.play(of, federation, lines, of.rounds, records.checkpoint(id))
+    monkeypatch.setenv(records.KEEP, "1")
+    records.write(id, of, history, federation)
+    assert records.kept_models(id).exists() and not records.checkpoint(id).exists()
+
+    shared = {n: v for n, v in usual.items() if n in papers.explanations.Parameters.model_fields}
+    shared |= {"layer": None, "trained_in": id}
+    run = parameters(**shared)
+    home = papers.explanations.federation(run, images, split)
+    monkeypatch.setattr(type(home), "train", None)
+    explained, past = papers.explanations.trained(run, home, images, split)
+    assert past.rows == history.rows
+    for name, method in lines.items():
+        assert torch.equal(explained[name].models, method.models)
+    other = parameters(**shared | {"seed": 1})
+    with pytest.raises(simulation.checkpoints.CheckpointMismatch):
+        papers.explanations.trained(
+            other, papers.ocfl.federation(other, images, split), *(images, split)
+        )
+    records.kept_models(id).unlink()
+    with pytest.raises(ParameterError, match="has no models; run 03b again with --keep"):
+        papers.explanations.trained(run, home, images, split)

@@ -231,13 +231,15 @@ def execute(
         tree.cells += kept.last_cells(figures)
     if record_only:
         skip_the_rest(tree.cells)
-    os.environ[records.NOTEBOOK] = notebook.digest
+    told = {records.NOTEBOOK: notebook.digest} | ({records.KEEP: "1"} if keep else {})
+    os.environ.update(told)
     messages = run_messages.Rounds(sys.stderr, verbose)
     messages.write(f"{run_messages.heading(notebook.prose)}\n")
     try:
         executed = run_cells(tree, values, output, folder, messages)
     finally:
-        del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
+        for variable in told:  # records of this process come from no notebook
+            del os.environ[variable]
         messages.end()
     if keep and name:
         output = kept.keep(executed, notebook.path, name)

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 PUBLISHED = KIT / "data" / "published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
+# The variable in which it tells that a run keeps its models
+KEEP = "CFLKIT_KEEP_MODELS"
 # The options with which pandas reads a table as texts, with every digit
 TEXTS: dict[str, Any] = {"dtype": str, "keep_default_na": False}
 # The packages whose versions a record states, beside ours
@@ -143,6 +145,11 @@ def checkpoint(id: str) -> Path:
     return cache() / "checkpoints" / f"{id}.pt"
 
 
+def kept_models(id: str) -> Path:
+    """Return the path of the last checkpoint of a run that was asked to ``--keep`` its models."""
+    return cache() / "models" / f"{id}.pt"
+
+
 def finished_checkpoint(id: str, contents: Mapping[str, Any]) -> Path:
     """Return the path to which the checkpoint of a run is renamed before its record is in place."""
     return checkpoint(id).with_suffix(f".{contents['sha256']['record.json']}.done")
@@ -157,7 +164,7 @@ def display_path(path: Path) -> str:
 
 
 def write(id: str, parameters: Recorded, history: History, federation: Federation) -> Record:
-    """Write the record of a finished run, and delete the run's checkpoint.
+    """Write the record of a finished run, and delete the run's checkpoint or keep it as models.
 
     A record with the same ``id`` (`run_id`) is replaced as a whole. An `OSError` says what cannot
     be written.
@@ -186,6 +193,9 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         raise unwritable(root / id, error) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    if KEEP in os.environ and state.exists():
+        kept_models(id).parent.mkdir(parents=True, exist_ok=True)
+        state.replace(kept_models(id))
     state.unlink(missing_ok=True)
     return read(root / id)
 

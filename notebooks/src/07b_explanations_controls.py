@@ -71,6 +71,7 @@ explained = "predicted"  # the class that is explained; or "true"
 seed = 0  # initial model, batch orders, draws of images
 repeats = 3  # training seeds of the four models in Figure 9 and in tables; all else is of the first
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+trained_in = None  # a run of 03b with --keep and the same parameters, whose models are taken
 
 # %% tags=["record"]
 run = papers.explanations.Parameters.of(globals())
@@ -97,14 +98,7 @@ images, split = papers.ocfl.data(run)
 federation = papers.explanations.federation(run, images, split)  # if the layer can be explained
 
 # %% tags=["record"]
-line_up = papers.explanations.line_up(run, images, split)
-trained = simulation.run(
-    line_up,
-    federation,
-    run.rounds,
-    central_every=run.rounds,
-    checkpoint=records.checkpoint(run_name),
-)
+line_up, trained = papers.explanations.trained(run, federation, images, split)
 ends = trained.summary()
 for name, end in ends.items():
     if "diverged_in" in end:

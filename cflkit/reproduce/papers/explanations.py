@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import ValidationInfo, model_validator
 
 from cflkit._bounds import Count, Repeats
+from cflkit.reproduce import records
 from cflkit.reproduce.papers import base, ocfl
 from cflkit.reproduce.parameters import ParameterError, is_quick
 
@@ -31,6 +32,7 @@ class Parameters(ocfl.OCFLMethods):
     baseline: Literal["zeros", "blur", "mean"]
     explained: Literal["predicted", "true"]
     repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
+    trained_in: str | None = None
 
     @model_validator(mode="after")
     def some_layer(self, info: ValidationInfo) -> Self:
@@ -96,6 +98,35 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
     """Make the methods, except the reference methods, which the paper does not explain either."""
     lines = ocfl.line_up(run, images, split)
     return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
+
+
+def trained(
+    run: Parameters, federation: base.Federation, images: base.ImageSet, split: base.Partition
+) -> tuple[base.Methods, base.History]:
+    """Train the methods, or take their last models from the run that ``trained_in`` names.
+
+    Raises
+    ------
+    ParameterError
+        There is no such run of ``03b_ocfl_controls``, or it has not kept its models.
+    simulation.checkpoints.CheckpointMismatch
+        It had other clients, seeds or training.
+    """
+    from cflkit import simulation
+
+    if run.trained_in is None:
+        methods, state = line_up(run, images, split), records.checkpoint(records.run_id(run))
+        after = run.rounds  # only the last models are tested
+        return methods, simulation.run(
+            methods, federation, run.rounds, central_every=after, checkpoint=state
+        )
+    source = records.find_record(run.trained_in)
+    state = records.kept_models(source.id)
+    if source.paper != ocfl.Parameters.folder or not state.exists():
+        raise ParameterError(f"trained_in: {source.id} has no models; run 03b again with --keep")
+    of = ocfl.Parameters.checked(source.parameters)
+    methods = ocfl.chosen(of, images, split)
+    return methods, ocfl.play(of, federation, methods, of.rounds, state)
 
 
 def play(
