@@ -112,6 +112,7 @@ def story(record: Record) -> Iterator[str]:
     )
     yield ""
     usual = {n: m for n, m in record.summary.items() if not n.endswith(AS_PUBLISHED)}
+    usual = usual or record.summary  # a method can be asked for as published alone
     names = [name for name in SHOWN if any(m.get(name) is not None for m in usual.values())]
     wide = max(map(len, usual))
     yield "  ".join([" " * wide, *(f"{SHOWN[name]:>11s}" for name in names)])
