@@ -267,9 +267,8 @@ def of_paper(overlap: str, balance: str) -> Situation:
 
 
 AT_SCALE = {
-    f"{overlap}, {balance}": of_paper(overlap, balance)
+    f"{overlap} classes, balanced": of_paper(overlap, "balanced")
     for overlap in ("nonoverlapping", "overlapping")
-    for balance in ("balanced", "imbalanced")
 }
 
 
