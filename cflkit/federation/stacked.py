@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from cflkit.federation.clients import Batch, Clients, Task, autocast, spare_memory
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.federation.training import penalty_directions, run_in_threads
+from cflkit.federation.training import add_to_gradients, penalty_directions, run_in_threads
 from cflkit.models import give_keys
 from cflkit.models.rows import RowModel
 
@@ -192,10 +193,6 @@ def add_penalties(
     values: Values, anchor: Values, training: LocalTraining, leaves: dict[str, nn.Parameter]
 ) -> None:
     """Add the gradient of the penalty to the gradient of each job's loss."""
-    directions = torch.func.vmap(
-        lambda theta, centre: penalty_directions(theta, centre, training.penalty)
-    )(values, {name: anchor[name] for name in values})
-    for name, direction in directions.items():
-        grad = leaves[name].grad
-        assert grad is not None
-        grad.add_(direction, alpha=training.strength)
+    stacked = torch.func.vmap(partial(penalty_directions, penalty=training.penalty))
+    directions = stacked(values, {name: anchor[name] for name in values})
+    add_to_gradients(leaves, directions, training.strength)

@@ -54,7 +54,7 @@ class Parameters(OCFLMethods, Selection):
 
     central_every: Count
     repeats: Repeats = 1
-    engine: Literal["threads", "graphs", "stacked"] | None = None
+    engine: Literal["threads", "stacked"] | None = None
     perturbation: Seed | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     epsilon: NonNegative = 0.1
