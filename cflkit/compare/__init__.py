@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cflkit import methods, plots, simulation
+from cflkit._bounds import Mistake
 from cflkit._files import check_regular
 from cflkit._project import KIT
 from cflkit.compare.situations import SEEDS, Scene, places, scene
@@ -32,7 +33,7 @@ COLUMNS = [*PLACE, "method", "accuracy", "ari", "trainings", "megabytes", "hurt"
 PLAIN = ["FedAvg", "Local"]
 
 
-class CompareError(ValueError):
+class CompareError(Mistake, ValueError):
     """A file holds no method or no results; the message says what is missing."""
 
 

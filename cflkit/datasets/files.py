@@ -23,13 +23,14 @@ import filelock
 import numpy as np
 from numpy.typing import NDArray
 
+from cflkit._bounds import Mistake
 from cflkit._project import PROJECT, import_package
 
 CACHE = PROJECT / "data" / "cache"
 LARGEST = 8 * 2**30  # the most bytes that one's own data may have
 
 
-class DatasetError(Exception):
+class DatasetError(Mistake):
     """A data set is unknown, not available, or damaged; the message says what to do."""
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cflkit import datasets, partition
+from cflkit._bounds import Mistake
 from cflkit._files import check_regular
 from cflkit.clustering import Clusterer
 from cflkit.divergence import checked_distances, cosine_divergence
@@ -28,7 +29,7 @@ LEAST = 4  # the fewest clients that can form two groups
 ROUNDS, TRAINING = 8, LocalTraining(epochs=5, batch_size=16, optimizer="adam", lr=0.005)
 
 
-class EvidenceError(ValueError):
+class EvidenceError(Mistake, ValueError):
     """A file cannot be used; the message says why, and what to do."""
 
 

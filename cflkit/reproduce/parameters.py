@@ -29,6 +29,7 @@ from pydantic import (
 from cflkit._bounds import (
     MOST,
     Count,
+    Mistake,
     Momentum,
     NonNegative,
     Optimizer,
@@ -48,12 +49,8 @@ INJECTED = "# Parameters"
 MEANT = {"methods": "only", "epochs": "local_epochs", "learning_rate": "lr", "data": "dataset"}
 
 
-class ParameterError(Exception):
-    """A notebook cannot run with these parameters; the message is one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows instead of a traceback, which would not help."""
-        return [f"{type(self).__name__}: {self}"]
+class ParameterError(Mistake):
+    """A notebook cannot run with these parameters."""
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what PyTorch's generators take
