@@ -20,7 +20,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -143,11 +142,6 @@ def checkpoint(id: str) -> Path:
     return cache() / "checkpoints" / f"{id}.pt"
 
 
-def finished_checkpoint(id: str, contents: Mapping[str, Any]) -> Path:
-    """Return the path to which the checkpoint of a run is renamed before its record is in place."""
-    return checkpoint(id).with_suffix(f".{contents['sha256']['record.json']}.done")
-
-
 def display_path(path: Path) -> str:
     """Return a path for readers, relative to the folder of all outputs if it is inside it."""
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
@@ -175,27 +169,27 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         draft.mkdir(parents=True, exist_ok=True)
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
-        whole = schema.sealed(contents, draft)
-        write_synced(draft / "record.json", json.dumps(whole, indent=2) + "\n")
-        # From here on, it tells of which record it is: that can be in place when we are killed
-        state = finished_checkpoint(id, whole)
-        with suppress(FileNotFoundError):  # the run had none
-            checkpoint(id).replace(state)
+        write_synced(draft / "record.json", sealed_text(contents, draft))
         replace(draft, root / id)
     except OSError as error:
         raise unwritable(root / id, error) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    state.unlink(missing_ok=True)
-    return read(root / id)
+    record = read(root / id)
+    checkpoint(id).unlink(missing_ok=True)  # if this is killed, the next run goes on after its end
+    return record
+
+
+def sealed_text(contents: Mapping[str, Any], folder: Path) -> str:
+    """Return the text of ``record.json`` with its digests (`schema.sealed`)."""
+    return json.dumps(schema.sealed(contents, folder), indent=2) + "\n"
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
     """Write into a record what the lesson claims of the run, see `claims.check`."""
     path = record.folder / "record.json"
     contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
-    whole = schema.sealed(contents, record.folder)
-    write_whole(path, json.dumps(whole, indent=2) + "\n")
+    write_whole(path, sealed_text(contents, record.folder))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -247,25 +241,18 @@ def remove_leftovers(id: str) -> None:
     """Remove what killed processes left of a run, and drafts that they left of others.
 
     If a process was killed while it was replacing a record, the record is put in place. The
-    checkpoint of a finished run goes once its record is there, and comes back if it is not. Another
-    checkpoint belongs to a run that was interrupted, and stays. The caller must hold
-    `notebooks.run_lock`. A lesson that is open in JupyterLab does not hold it, so that drafts of
-    living processes stay.
+    checkpoint stays. The caller must hold `notebooks.run_lock`. A lesson that is open in JupyterLab
+    does not hold it, so that drafts of living processes stay.
     """
-    root, state = results(), checkpoint(id)
+    root = results()
     for old in filter(abandoned, root.glob(".*.old")):
         place, draft = root / old.name[1:].rsplit(".", 2)[0], old.with_suffix("")
         if not place.exists():
             # The new record is complete, since `write` syncs it before the first of the two renames
             (draft if draft.exists() else old).replace(place)
-    for folder, drafts in (state.parent, "*.part"), (root / id, ".*.part"), (root, ".*.[0-9]*"):
+    checkpoints = checkpoint(id).parent
+    for folder, drafts in (checkpoints, "*.part"), (root / id, ".*.part"), (root, ".*.[0-9]*"):
         sweep(folder, drafts)
-    for done in state.parent.glob(f"{glob.escape(id)}.*.done"):
-        made, digest = root / id / "record.json", done.suffixes[-2].removeprefix(".")
-        if made.exists() and digest.encode() in made.read_bytes():
-            done.unlink()
-        else:
-            done.replace(state)
 
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
@@ -321,8 +308,8 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    names = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    names = (line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -402,7 +389,7 @@ def find_record(text: str) -> Record:
         raise ParameterError(
             f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}{MORE}"
         )
-    some = ", ".join([*ids[:3], *["…"] * (len(ids) > 3)])
+    some = ", ".join(ids[:3]) + ", …" * (len(ids) > 3)
     raise ParameterError(f"{len(ids)} records are called {id!r}: {some}")
 
 
