@@ -4,8 +4,6 @@ A class states the bound of an option in its annotation. The parameter model of 
 same annotation, and the command line checks parameters with that model.
 """
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches

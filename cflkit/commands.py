@@ -4,8 +4,6 @@ Each command imports what it needs when it is called, so that help does not wait
 returns the exit status if that is not 0.
 """
 
-from __future__ import annotations
-
 import errno
 import glob
 import json

@@ -4,8 +4,6 @@ The method runs in the twenty situations of `situations`, with the same clients,
 and training as the methods whose results are in ``data/failures.csv``.
 """
 
-from __future__ import annotations
-
 import csv
 import runpy
 from collections.abc import Callable

@@ -6,8 +6,6 @@ written into a folder for drafts, and get their final place once they are comple
 therefore leaves nothing that a later process takes for a data set.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -4,8 +4,6 @@ Training is in `training`. Here is everything else that a client computes: losse
 predictions and gradients of a given model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ batch of `Jobs` and runs it in *threads*, with clients side by side on a CPU, or
 many models as one tensor.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """The machine that computes: its device, its cores, and the precision of its products."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """Random streams, all of which are derived from the one seed of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

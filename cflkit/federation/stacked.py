@@ -4,13 +4,12 @@ Each step of `training.train_client` is done for all models of a stack at once. 
 one stack per core.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, zip_longest
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +42,7 @@ class Schedule:
     sizes: list[list[int]]
 
     @classmethod
-    def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Schedule:
+    def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Self:
         """Build the schedule from the batches of each job."""
         nothing = Batch(torch.zeros(0, dtype=torch.int64))
         steps = list(zip_longest(*batches, fillvalue=nothing))

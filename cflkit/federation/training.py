@@ -4,8 +4,6 @@
 one core of a CPU. The engine `stacked` does the same steps for many models at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext

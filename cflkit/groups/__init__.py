@@ -5,8 +5,6 @@ Clients are *alike* if what persists in each of them is peculiar to it. Otherwis
 degrees*.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 It is read from the files of others, so nothing is unpickled, and each error says what to do.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

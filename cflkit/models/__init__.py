@@ -5,8 +5,6 @@ Each network that classifies is a plain ``torch.nn.Module`` whose last linear la
 layer whose outputs GradCAM uses. The autoencoder has an ``encoder`` and a ``decoder`` instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

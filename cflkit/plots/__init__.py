@@ -1,7 +1,5 @@
 """Functions that draw the figures; each takes a table or a matrix and returns the Axes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -17,8 +17,6 @@ Names that are parameters of the notebook are passed on to it. Other names only 
 replace those of the files. A run executes only those cells of the notebook that its record needs.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

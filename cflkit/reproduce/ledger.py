@@ -5,8 +5,6 @@ records. It keeps runs at a paper's own scale and runs at a reduced scale apart:
 a part of the data does not reproduce a table, however close the numbers are.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections import defaultdict

@@ -3,8 +3,6 @@
 D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self

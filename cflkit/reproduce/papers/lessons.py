@@ -1,9 +1,7 @@
 """The parameters of notebooks that make no records: some lessons, the ledger and the reports."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -149,7 +147,7 @@ class Changing(Parameters):
     change: Count
 
     @model_validator(mode="after")
-    def change_within_the_rounds(self) -> Changing:
+    def change_within_the_rounds(self) -> Self:
         """Refuse a change after the last round."""
         if self.change >= self.rounds:
             raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
@@ -218,7 +216,7 @@ class TutorialTable(Parameters):
     seed: Seed
 
     @model_validator(mode="after")
-    def rounds_after_the_warm_up(self) -> TutorialTable:
+    def rounds_after_the_warm_up(self) -> Self:
         """Refuse a warm-up without a round after it."""
         if self.warm_up >= self.rounds:
             raise ValueError(f"warm_up = {self.warm_up} must be below rounds = {self.rounds}")

@@ -5,10 +5,8 @@ version ("the extended paper"), which share their runs. Statements about the aut
 the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024.
 """
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -60,7 +58,7 @@ class Parameters(OCFLMethods, Selection):
     epsilon: NonNegative = 0.1
 
     @model_validator(mode="after")
-    def has_what_emd_cfl_needs(self) -> Parameters:
+    def has_what_emd_cfl_needs(self) -> Self:
         """Refuse EMD-CFL if clients have no validation samples."""
         if "EMD-CFL" in (self.only or ()) and not self.validation:
             raise ValueError("EMD-CFL needs validation samples: set validation, for example to 0.1")
