@@ -5,6 +5,8 @@ version ("the extended paper"), which share their runs. Statements about the aut
 the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 

@@ -3,6 +3,8 @@
 O. Y. Laitinen Imanov and contributors, 2026.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
