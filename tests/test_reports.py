@@ -102,7 +102,7 @@ def test_methods_are_paired_by_seed_across_records():
     runs = [of("A", seed, value) for seed, value in enumerate((0.5, 0.7, 0.6))]
     runs += [of("B", seed, value) for seed, value in enumerate((0.4, 0.5, 0.5))]
     found = results.paired(runs, "A", "B", "accuracy", 100)
-    assert found == stats.paired([50, 70, 60], [40, 50, 50])
+    assert found == results.differences([50, 70, 60], [40, 50, 50])
     # Seed 2 has a newer run of A; seed 3 has only one of the methods
     more = [*runs, of("A", 2, 0.9, "2"), of("A", 3, 0.1)]
     assert results.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)

@@ -99,12 +99,6 @@ class Record:
         return {str(name): rows for name, rows in self.rounds.groupby("method", sort=False)}
 
 
-def rows_as_published(run: Record, name: str) -> pd.DataFrame:
-    """Return the rows of a method in a run; if the run has it as published, the rows of that."""
-    of = run.by_method
-    return of.get(name + AS_PUBLISHED, of.get(name, run.rounds.iloc[:0]))
-
-
 # --- Names and places ----------------------------------------------------------------------------
 
 
