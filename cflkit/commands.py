@@ -37,6 +37,8 @@ STALE = {
     "stale": "stale: what computes was other code when the record was made",
     "unknown": "unknown: the record is older than the digests of what computes",
 }
+# The methods of the federation that is shown
+SHOWN = ("fedavg", "ifca:k=2")
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "federate")
 # The characters of an error after which it is cut off, since it may repeat what was given
@@ -265,13 +267,7 @@ def describe(name: str) -> dict[str, Any]:
 
 @cli.command(epilog=example("federate -m fedavg -m ocfl --clients 8"))
 @click.argument("folder", type=click.Path(path_type=Path), default=RUNS / "federation")
-@click.option(
-    "-m",
-    "--methods",
-    multiple=True,
-    default=("fedavg", "ifca:k=2"),
-    help="A method; again for another.",
-)
+@click.option("-m", "--methods", multiple=True, default=SHOWN, help="A method; again for another.")
 @click.option("--clients", type=COUNT, default=4, help="How many clients.")
 @click.option("--rounds", type=COUNT, default=3, help="How many rounds.")
 @click.option("--dataset", default="digits-8x8", help="The data.")

@@ -99,7 +99,7 @@ class Measurement:
         nbformat.write(copy, path)
         own = options(self.given | {"seed": seed})
         variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-        return Process(str(seed), ["run", str(path), *own, "-o", str(work / EXECUTED)], **variables)
+        return Process(str(seed), ["run", str(path), *own, "-o", str(work / EXECUTED)], variables)
 
     def run(self, seeds: Sequence[int], side_by_side: int) -> None:
         """Run the seeds that are missing, keep their claims, and raise if a run failed."""
