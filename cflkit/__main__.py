@@ -1,7 +1,5 @@
 """``python -m cflkit``, see `cflkit.commands`."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -4,8 +4,6 @@ A class states the bound of an option in its annotation. The parameter model of 
 same annotation, and the command line checks parameters with that model.
 """
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -15,6 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 
 # Strict: a value must have the type that the annotation names, so a text is no number
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+class Mistake(Exception):
+    """What a user can correct; the message is one line that says how."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows instead of a traceback, which would not help."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 # More clients, samples or rounds than this are beyond any machine, and a mistake
 MOST = 1_000_000

@@ -1,7 +1,5 @@
 """What holds for all files that the kit reads or writes: numbers, no devices, no leftovers."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The running code: where it and its data lie, its git revision, and a digest of what computes."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

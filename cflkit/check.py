@@ -4,8 +4,6 @@ The module itself can be called, so that ``from cflkit import check`` is enough.
 reader is asked to write is checked by `written`, so that the lesson goes on if nothing is written.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import threading

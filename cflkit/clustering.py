@@ -10,11 +10,9 @@ the clients in reverse order would then have other clusters, a note says so.
 Clustering packages take seconds to import, so each clusterer imports its own only when it is used.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -249,7 +247,7 @@ class Agglomerative(Clusterer):
     wrong_sign: bool = False
 
     @model_validator(mode="after")
-    def one_way_to_cut(self) -> Agglomerative:
+    def one_way_to_cut(self) -> Self:
         """Refuse two ways to cut, or none."""
         if (self.threshold is None) == (self.n_clusters is None):
             raise ValueError("give either threshold or n_clusters, not both")

@@ -4,9 +4,6 @@ Each command imports what it needs when it is called, so that help does not wait
 returns the exit status if that is not 0.
 """
 
-from __future__ import annotations
-
-import ast
 import errno
 import glob
 import json
@@ -23,11 +20,11 @@ import click
 from click.shell_completion import CompletionItem
 
 import cflkit
-from cflkit._bounds import hint
+from cflkit._bounds import Mistake, hint
 from cflkit._files import check_regular
 from cflkit._project import EXTRA, IS_CLONE, KIT, MORE
 from cflkit.reproduce import grid, lists, notebooks, records
-from cflkit.reproduce.notebooks import RUNS, NotebookError
+from cflkit.reproduce.notebooks import RUNS
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.values import parsed
 
@@ -40,6 +37,8 @@ STALE = {
     "stale": "stale: what computes was other code when the record was made",
     "unknown": "unknown: the record is older than the digests of what computes",
 }
+# The methods of the federation that is shown
+SHOWN = ("fedavg", "ifca:k=2")
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "federate")
 # The characters of an error after which it is cut off, since it may repeat what was given
@@ -66,7 +65,7 @@ class Commands(click.Group):
             return refused(f"{known or error}{elsewhere}")
         except ModuleNotFoundError as error:
             return refused(error if EXTRA in str(error) else f"{error}; {EXTRA}")
-        except mistakes() as error:
+        except Mistake as error:
             return refused(error)
 
 
@@ -75,14 +74,6 @@ def refused(why: object) -> int:
     line = " ".join(str(why).split())
     print(f"error: {line if len(line) < LONGEST else line[:LONGEST] + ' …'}", file=sys.stderr)
     return 2
-
-
-def mistakes() -> tuple[type[Exception], ...]:
-    """Return the errors that a user can correct; asked for once there is an error."""
-    from cflkit.datasets import DatasetError
-    from cflkit.partition import PartitionError
-
-    return ParameterError, NotebookError, DatasetError, PartitionError
 
 
 def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
@@ -117,9 +108,9 @@ def lesson(ctx: click.Context, option: click.Parameter, text: Path) -> Path:
     near = hint(path.stem, known)
     if near or not path.suffix:
         some = [stem for stem in known if path.stem in stem]
-        some = some or [stem.partition("_")[0] for stem in known]
-        there = near or f"; there are {', '.join(some)}{MORE}"
-        raise ParameterError(f"there is no notebook {str(text)!r}{there}")
+        there = ", ".join(some or [stem.partition("_")[0] for stem in known])
+        near = near or f"; there are {there}{MORE}"
+        raise ParameterError(f"there is no notebook {str(text)!r}{near}")
     return path
 
 
@@ -168,7 +159,6 @@ def cli(ctx: click.Context) -> None:
 @click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
 @click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell each round, and all that it reports.")
-@click.option("--keep", is_flag=True, help="Keep the executed notebook, and the models.")
 def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
     """Run a notebook, also with other parameters.
 
@@ -277,13 +267,7 @@ def describe(name: str) -> dict[str, Any]:
 
 @cli.command(epilog=example("federate -m fedavg -m ocfl --clients 8"))
 @click.argument("folder", type=click.Path(path_type=Path), default=RUNS / "federation")
-@click.option(
-    "-m",
-    "--methods",
-    multiple=True,
-    default=("fedavg", "ifca:k=2"),
-    help="A method; again for another.",
-)
+@click.option("-m", "--methods", multiple=True, default=SHOWN, help="A method; again for another.")
 @click.option("--clients", type=COUNT, default=4, help="How many clients.")
 @click.option("--rounds", type=COUNT, default=3, help="How many rounds.")
 @click.option("--dataset", default="digits-8x8", help="The data.")
@@ -485,13 +469,10 @@ def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
     that say which client holds what, on which a model is trained first. A page tells the answer,
     how sure it is, and between which thresholds each method finds these groups.
     """
-    from cflkit.groups import EvidenceError, groups, page, read
+    from cflkit.groups import groups, page, read
 
-    try:
-        evidence = read(file)
-        answer = groups(evidence)
-    except EvidenceError as error:
-        raise ParameterError(str(error)) from error
+    evidence = read(file)
+    answer = groups(evidence)
     folder = output or RUNS / "groups" / file.stem
     notebooks.check_writable(folder.parent)
     written = page.write(evidence, answer, folder, file.name)
@@ -514,17 +495,7 @@ def put_on_the_map(file: Path, output: Path | None) -> None:
 
     folder = output or RUNS / "compare" / file.stem
     notebooks.check_writable(folder.parent)
-    try:
-        runs = compare.results(file, folder / "results.csv")
-    except compare.CompareError as error:
-        raise ParameterError(str(error)) from error
+    runs = compare.results(file, folder / "results.csv")
     written = compare.write(runs, folder)
     show(compare.summary(runs).to_dict("records"), as_json=False)
     print(f"table     {records.display_path(written[0].resolve())}")
-
-
-if not __doc__:  # `python -OO` leaves out docstrings, which have the words of the help
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    texts = {n.name: ast.get_docstring(n) for n in tree.body if isinstance(n, ast.FunctionDef)}
-    for command in (cli, *cli.commands.values()):
-        command.help = texts[command.callback.__name__]  # type: ignore[union-attr]

@@ -4,8 +4,6 @@
 4 of the first). Distances of data are the earth mover's (EMD-CFL, equation 3) and angles (PACFL).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

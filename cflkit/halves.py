@@ -12,8 +12,6 @@ The products of one half with the other hold no noise on average, since the nois
 independent. What is left is what persists in a client, and the part of it that its group shares.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ are one Gaussian cloud as wide as what was seen. It has the silhouette (P. Rouss
 Appl. Math. 1987) in place of SigClust's index, which is made for two clusters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

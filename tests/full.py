@@ -14,11 +14,15 @@ import torch
 
 from cflkit import datasets
 from cflkit.federation import usable_cores
-from cflkit.reproduce import kept, records
+from cflkit.reproduce import records
 from cflkit.reproduce.records import PROJECT
 
+sys.path.append(str(PROJECT / "notebooks" / "src"))
 
-def absent(one: kept.Kept) -> str:
+import keep
+
+
+def absent(one: keep.Kept) -> str:
     """Say that the data of a run are not here, and cannot be downloaded."""
     name = records.find_record(one.path.stem).parameters.get("dataset")
     try:
@@ -29,7 +33,7 @@ def absent(one: kept.Kept) -> str:
     return ""
 
 
-def hindrance(one: kept.Kept, minutes: float, memory_gib: float, cores: int, cuda: bool) -> str:
+def hindrance(one: keep.Kept, minutes: float, memory_gib: float, cores: int, cuda: bool) -> str:
     """Say why this machine cannot execute it; an empty text if it can."""
     if one.device != "cpu" and not cuda:
         return "it needs a GPU"
@@ -39,7 +43,7 @@ def hindrance(one: kept.Kept, minutes: float, memory_gib: float, cores: int, cud
     return f"it takes more than {minutes:g} minutes" if needed > minutes else ""
 
 
-def table(hindrances: Mapping[kept.Kept, str]) -> str:
+def table(hindrances: Mapping[keep.Kept, str]) -> str:
     """List what each kept notebook needs, and why it is left out (`hindrance`)."""
     lines = [f"{'minutes of a core or GPU':>24s} {'GiB':>5s}  {'device':10s} notebook"]
     for one, why in hindrances.items():
@@ -60,7 +64,7 @@ def main() -> int:
         "cores": usable_cores(),
         "cuda": torch.cuda.is_available(),
     }
-    why = {one: hindrance(one, **machine) or absent(one) for one in kept.listed()}
+    why = {one: hindrance(one, **machine) or absent(one) for one in keep.listed()}
     print(table(why), flush=True)
     fitting = [str(one.path) for one in why if not why[one]]
     if given.list or not fitting:

@@ -26,8 +26,8 @@ import nbformat
 import pandas as pd
 
 from cflkit import _project
-from cflkit._bounds import MOST
-from cflkit.commands import COUNT, NOTEBOOK, mistakes, pairs, refused
+from cflkit._bounds import MOST, Mistake
+from cflkit.commands import COUNT, NOTEBOOK, pairs, refused
 from cflkit.reproduce import claims, notebooks, records
 from cflkit.reproduce.grid import Process, run_all
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
@@ -42,10 +42,10 @@ EXECUTED = "executed.ipynb"
 ANOTHER_ENGINE = """
 from cflkit.federation import machine
 usual = machine.engine_to_use
-def another(given, device, precision="float32"):
-    if usual(given, device, precision) == {0!r}:
+def another(given, device):
+    if usual(given, device) == {0!r}:
         raise ValueError("the engine {0!r} is this federation's: count with another one")
-    return usual({0!r}, device, precision)
+    return usual({0!r}, device)
 machine.engine_to_use = another
 """
 # Code that perturbs what all federations of a process train
@@ -99,7 +99,7 @@ class Measurement:
         nbformat.write(copy, path)
         own = options(self.given | {"seed": seed})
         variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-        return Process(str(seed), ["run", str(path), *own, "-o", str(work / EXECUTED)], **variables)
+        return Process(str(seed), ["run", str(path), *own, "-o", str(work / EXECUTED)], variables)
 
     def run(self, seeds: Sequence[int], side_by_side: int) -> None:
         """Run the seeds that are missing, keep their claims, and raise if a run failed."""
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         count.main(arguments, standalone_mode=False)
     except click.ClickException as error:
         return refused(error.format_message())
-    except (OSError, *mistakes()) as error:
+    except (OSError, Mistake) as error:
         return refused(error)
     return 0
 

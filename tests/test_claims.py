@@ -164,9 +164,8 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
 def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without that of `pytest --perturb`
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
-    report, output = notebooks.execute(
-        notebooks.read_notebook(lesson), {"seed": 3}, tmp_path / "out.ipynb"
-    )
+    output = tmp_path / "out.ipynb"
+    report = notebooks.execute(notebooks.read_notebook(lesson), {"seed": 3}, output)
     found = claims.of_cells(json.loads(output.read_text())["cells"])
     assert found == {"the seed is even": False, "it runs as it is": True}
     assert report.startswith("FALSE  the seed is even\n")

@@ -491,7 +491,7 @@ def test_models_of_a_run_are_explained_without_training(parameters, monkeypatch)
     federation = papers.ocfl.federation(of, images, split)
     lines = papers.ocfl.chosen(of, images, split)
     history = papers.ocfl.play(of, federation, lines, of.rounds, records.checkpoint(id))
-    monkeypatch.setenv(records.KEEP, "1")
+    monkeypatch.setenv(records.KEEP_MODELS, "1")
     records.write(id, of, history, federation)
     assert records.kept_models(id).exists() and not records.checkpoint(id).exists()
 
@@ -510,5 +510,5 @@ def test_models_of_a_run_are_explained_without_training(parameters, monkeypatch)
             other, papers.ocfl.federation(other, images, split), *(images, split)
         )
     records.kept_models(id).unlink()
-    with pytest.raises(ParameterError, match="has no models; run 03b again with --keep"):
+    with pytest.raises(ParameterError, match="has no models; run 03b again with CFLKIT_KEEP"):
         papers.explanations.trained(run, home, images, split)

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from rounds import first_jobs
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cflkit import models
 from cflkit.federation import (
@@ -24,7 +23,6 @@ from cflkit.federation import (
     ask_clients,
     clients,
     fast_linear,
-    graphs,
     machine,
     stacked,
     training,
@@ -549,56 +547,9 @@ def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     assert {t.dtype for t in (coarse.predict(jobs)[0], coarse.embed(jobs)[0])} == {torch.float32}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("local", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
-@pytest.mark.parametrize("model", ["perceptron", "compact-bn"])
-def test_graphs_make_the_steps_of_threads(federate, model, local):
-    """Without CUDA a step is not captured; what is replayed must only read what is copied."""
-    local = replace(local, penalty="proximal", strength=0.1)
-    threads, other = (federate(model, local, engine=engine) for engine in ("threads", "graphs"))
-    first = first_jobs(threads, [0, 3])  # whose last batches have different sizes
-    anchor = list(threads.blueprint.initials(2, 7))
-    weights = [torch.linspace(0, 1, threads.num_samples(c)) for c in (0, 3)]
-    for jobs in (first, first.replace(anchor=anchor), first.replace(weights=weights)):
-        for t in range(2):  # the second training replays the steps of the first one
-            torch.testing.assert_close(other.train(jobs, t), threads.train(jobs, t), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn", "emd-cnn-small", "autoencoder"])
-def test_a_step_can_be_captured(federate, model):
-    """A CUDA graph cannot hold what makes a tensor from Python's numbers, or waits for one."""
-    calls = []
-
-    class Log(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            calls.append(function.overloadpacket)
-            return function(*args, **(kwargs or {}))
-
-    local = replace(MOMENTUM, penalty="cosine", strength=0.1)
-    own = federate(model, local, engine="graphs").data
-    trainer = graphs.Trainer(own.networks[0], own, local)
-    with Log():
-        trainer.replay()
-    refused = {
-        torch.ops.aten.lift_fresh,
-        torch.ops.aten._local_scalar_dense,
-        torch.ops.aten.nonzero,
-    }
-    assert len(calls) > 20 and not refused & set(calls)
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "engine"),
-    [("cpu", "float32", "threads"), ("cuda", "float32", "stacked"), ("cuda", "tf32", "graphs")],
-)
-def test_the_engine_is_the_fastest_one(device, precision, engine):
-    assert machine.engine_to_use(None, torch.device(device), precision) == engine
-
-
-def test_keys_of_all_steps_at_once():
-    for seed in dropout_seeds(0, [3, 5], 2):
-        one_by_one = [step_keys(seed, step) for step in range(20)]
-        assert torch.equal(graphs.keys_of_steps(seed, 20), torch.stack(one_by_one))
+@pytest.mark.parametrize(("device", "engine"), [("cpu", "threads"), ("cuda", "stacked")])
+def test_the_engine_is_the_fastest_one(device, engine):
+    assert machine.engine_to_use(None, torch.device(device)) == engine
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("float32", "ieee"), ("tf32", "tf32")])
@@ -615,7 +566,7 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
 @pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn"])
 def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, engine, model):
     """Stand in for a GPU: operations refuse to mix torch's device ``meta`` with the CPU."""
-    for module in (training, graphs, stacked, clients):  # autocast does not know this device
+    for module in (training, stacked, clients):  # autocast does not know this device
         monkeypatch.setattr(module, "autocast", lambda *_: nullcontext())
     local = replace(MOMENTUM, penalty="cosine", strength=0.1)
     federation = federate(model, training=local, device="meta", engine=engine)

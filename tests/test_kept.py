@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import full
+import keep
 import pandas as pd
 import proposals
 import pytest
 
-from cflkit.reproduce import grid, kept, ledger, records
-from cflkit.reproduce.notebooks import run
+from cflkit.reproduce import grid, kept, ledger, notebooks, records
 from cflkit.reproduce.records import PROJECT
 
 LESSON = PROJECT / "notebooks" / "08b_tutorial_022_controls.ipynb"
@@ -28,11 +28,11 @@ def outcome(path):
 
 
 @pytest.mark.slow
-def test_a_run_is_kept_and_executed_again_and_a_difference_is_found(tmp_path):
-    told = run(LESSON, SMALL, None, tmp_path / "out.ipynb", record_only=True, keep=True)
-    [path] = records.results().glob("*/notebook.ipynb")
-    assert str(path.name) in told
-    [one] = kept.listed(path.parent)
+def test_a_run_is_kept_and_executed_again_and_a_difference_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "RUNS", tmp_path)
+    path = keep.run(LESSON, SMALL, None, record_only=True)
+    assert [*records.results().glob("*/notebook.ipynb")] == [path]
+    [one] = keep.listed(path.parent)
     assert (one.path, one.device) == (path, "cpu") and one.minutes > 0 and one.memory_gib > 0
     cells = cells_of(path)
     assert "rounds = 3" in "".join(cells["injected-parameters"]["source"])
@@ -59,18 +59,18 @@ def test_what_does_not_fit_a_machine_is_said(tmp_path):
     here = {"minutes": 30, "memory_gib": 8, "cores": 2, "cuda": False}
     long, large, gpu = (("cpu", 61, 1), ("cpu", 1, 9), ("NVIDIA H100", 1, 1))
     told = [
-        full.hindrance(kept.Kept(tmp_path, minutes, gib, device), **here)
+        full.hindrance(keep.Kept(tmp_path, minutes, gib, device), **here)
         for device, minutes, gib in (("cpu", 60, 8), long, large, gpu)
     ]
     assert told == ["", "it takes more than 30 minutes", "8.0 GiB are free", "it needs a GPU"]
 
 
 def test_committed_notebooks_are_of_committed_records_and_came_out_as_recorded():
-    every = kept.listed()
+    every = keep.listed()
     assert every
     for one in every:
         text = one.path.read_text(encoding="utf-8")
-        assert len(text.encode()) <= kept.LARGEST, one.path.name
+        assert len(text.encode()) <= keep.LARGEST, one.path.name
         assert (PROJECT / "data" / "results" / one.path.stem / "record.json").exists()
         assert outcome(one.path).count("scores as recorded") == len(
             outcome(one.path).splitlines()

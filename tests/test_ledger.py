@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reports import counting
 from scipy import stats
 
 from cflkit.__main__ import main
@@ -258,7 +259,7 @@ def test_the_command_of_a_record_gives_its_parameters():
 @pytest.mark.slow
 def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
     table = ledger.ledger([record(0), record(1)])
-    counts = ledger.counts(table)
+    counts = counting.counts(table)
     assert counts[list(ledger.STATUS)].to_numpy().sum() == 2 * len(ledger.published())
     assert (counts["run"] == counts[list(ledger.ANSWERS)].sum(axis=1)).all()
     counts = counts.loc["paper's"]
@@ -277,7 +278,7 @@ def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
     rounds = counts.loc[("ocfl-extended", "2")]
     assert rounds["right"] == pytest.approx(rounds["reproduced"] / 5)
     assert counts["equal seeds"].equals(counts["reproduced"])
-    apart = ledger.counts(ledger.ledger([record(0), record(1, fired=4)]))
+    apart = counting.counts(ledger.ledger([record(0), record(1, fired=4)]))
     assert not apart["equal seeds"].any()
 
 
@@ -288,11 +289,11 @@ def test_measures_that_are_equal_by_construction_count_once():
     own = table[table["paper"].eq("ocfl-extended") & table["method"].eq("OCFL-KM")]
     rows = own[own["status"].ne("not run") & own["table"].eq("1")].set_index("measure")
     equal = rows.assign(value=0.96, again="")
-    assert ledger.repeated(equal)[["RAND", "AMI", "COM"]].tolist().count(False) == 1
-    assert ledger.counts(equal.reset_index()).loc["paper's", "distinct"].tolist() == [1]
+    assert counting.repeated(equal)[["RAND", "AMI", "COM"]].tolist().count(False) == 1
+    assert counting.counts(equal.reset_index()).loc["paper's", "distinct"].tolist() == [1]
     apart = equal.assign(value=[0.96, 0.95, 0.94])
-    assert not ledger.repeated(apart).any()
-    assert ledger.counts(apart.reset_index()).loc["paper's", "distinct"].tolist() == [3]
+    assert not counting.repeated(apart).any()
+    assert counting.counts(apart.reset_index()).loc["paper's", "distinct"].tolist() == [3]
 
 
 def test_equal_seeds_have_no_interval_in_lists():
@@ -314,7 +315,7 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
     assert len(run) == 2 * 5
     # A number passes if it is the round of the other scenario
     passing = run["value"].eq(run["overlap"].map({"nonoverlapping": 31, "overlapping": 3}))
-    assert ledger.placebo(table)["ocfl-extended", "2"] == pytest.approx(passing.mean())
+    assert counting.placebo(table)["ocfl-extended", "2"] == pytest.approx(passing.mean())
 
 
 @pytest.mark.slow

@@ -94,14 +94,10 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     if survivor == "new":
         written = records.write("run", *finished).folder.replace(old.with_suffix(""))
         before = (written / "record.json").read_text(encoding="utf-8")
-    state = records.finished_checkpoint("run", json.loads(before))
-    state.parent.mkdir(parents=True)
-    state.write_text("")
     assert records.folder("run") is None
     records.remove_leftovers("run")
     assert (kept.folder / "record.json").read_text(encoding="utf-8") == before
     assert [path.name for path in records.results().iterdir()] == ["run"]
-    assert not state.exists()
 
 
 def test_a_kill_while_claims_are_written_leaves_nothing(finished):
@@ -115,23 +111,6 @@ def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
     names = [".ipynb_checkpoints", "run", "third"]
     assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
-
-
-def test_the_checkpoint_of_an_unfinished_run_is_kept_whatever_the_clock_says(finished):
-    """That of a finished run comes back if the run was killed before its record was in place."""
-    contents = json.loads((records.write("run", *finished).folder / "record.json").read_text())
-    state = records.checkpoint("run")
-    state.parent.mkdir(parents=True)
-    state.touch()
-    os.utime(state, (0, 0))  # as after a clock that was set back
-    records.remove_leftovers("run")
-    assert [*state.parent.iterdir()] == [state]
-    other = contents | {"sha256": {"record.json": "0" * 64}}
-    for kept, left in ((contents, []), (other, [state])):
-        state.replace(records.finished_checkpoint("run", kept))
-        records.remove_leftovers("run")
-        assert [*state.parent.iterdir()] == left
-        state.touch()
 
 
 def test_a_damaged_record_is_named(finished):

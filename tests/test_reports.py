@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from reports import catalogue, results, tables, thresholds, worth
+from reports import catalogue, counting, results, tables, thresholds, worth
 
 from cflkit import clustering, metrics
 from cflkit.methods import METHODS
@@ -102,7 +102,7 @@ def test_methods_are_paired_by_seed_across_records():
     runs = [of("A", seed, value) for seed, value in enumerate((0.5, 0.7, 0.6))]
     runs += [of("B", seed, value) for seed, value in enumerate((0.4, 0.5, 0.5))]
     found = results.paired(runs, "A", "B", "accuracy", 100)
-    assert found == stats.paired([50, 70, 60], [40, 50, 50])
+    assert found == results.differences([50, 70, 60], [40, 50, 50])
     # Seed 2 has a newer run of A; seed 3 has only one of the methods
     more = [*runs, of("A", 2, 0.9, "2"), of("A", 3, 0.1)]
     assert results.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)
@@ -150,7 +150,7 @@ def test_the_placebo_has_intervals_over_whole_scenarios():
     table = pd.DataFrame([cell | dict(zip(columns, (*k, k[2]), strict=True)) for k in kinds])
     found = worth.shares(worth.pairs(table))
     assert found["share"].tolist() == pytest.approx([1, 1 / 3, 1, 2 / 3])
-    assert ledger.placebo(table).tolist() == pytest.approx([1 / 3])
+    assert counting.placebo(table).tolist() == pytest.approx([1 / 3])
     # A draw may have the first two scenarios alone, which pass for each other, or none of the two
     assert found[["low", "high"]].to_numpy().tolist() == [[1, 1], [0, 1], [1, 1], [0, 1]]
     assert worth.pairs(table, factor=50)["passes"].all()

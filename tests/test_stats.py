@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from reports import figures
+from reports import figures, results
 from scipy.stats import rankdata, t, ttest_rel, wilcoxon
 
 from cflkit.reproduce import stats
@@ -29,7 +29,7 @@ def test_ranks_are_scipys(values, higher):
 @given(arrays(float, st.tuples(st.just(2), st.integers(3, 8)), elements=st.integers(0, 9)))
 def test_paired_differences_have_scipys_interval(values):
     one, other = values
-    found, differences = stats.paired(one, other), one - other
+    found, differences = results.differences(one, other), one - other
     assert (found.mean, found.n) == (pytest.approx(differences.mean()), len(one))
     if np.ptp(differences) == 0:
         assert np.isnan(found.half_width), "equal differences have no interval"
@@ -43,10 +43,10 @@ def test_paired_differences_have_scipys_interval(values):
 
 
 def test_few_pairs_have_no_interval():
-    assert stats.paired([1, 3], [0, 0]).text(1) == "+2.0 (n = 2)"
-    assert stats.paired([], []).text(1) == "–"
-    assert stats.paired([0.3, 0.2, 0.1], [0.2, 0.1, 0.0]).text(1) == "+0.1 (n = 3)"
-    assert stats.paired([1, 2, 4], [1, 1, 1]).text(1) == "+1.3 ± 2.6"
+    assert results.differences([1, 3], [0, 0]).text(1) == "+2.0 (n = 2)"
+    assert results.differences([], []).text(1) == "–"
+    assert results.differences([0.3, 0.2, 0.1], [0.2, 0.1, 0.0]).text(1) == "+0.1 (n = 3)"
+    assert results.differences([1, 2, 4], [1, 1, 1]).text(1) == "+1.3 ± 2.6"
 
 
 def test_holm_by_hand():

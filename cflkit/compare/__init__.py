@@ -4,8 +4,6 @@ The method runs in the twenty situations of `situations`, with the same clients,
 and training as the methods whose results are in ``data/failures.csv``.
 """
 
-from __future__ import annotations
-
 import csv
 import runpy
 from collections.abc import Callable
@@ -18,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cflkit import methods, plots, simulation
+from cflkit._bounds import Mistake
 from cflkit._files import check_regular
 from cflkit._project import KIT
 from cflkit.compare.situations import SEEDS, Scene, places, scene
@@ -32,7 +31,7 @@ COLUMNS = [*PLACE, "method", "accuracy", "ari", "trainings", "megabytes", "hurt"
 PLAIN = ["FedAvg", "Local"]
 
 
-class CompareError(ValueError):
+class CompareError(Mistake, ValueError):
     """A file holds no method or no results; the message says what is missing."""
 
 

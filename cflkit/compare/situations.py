@@ -1,7 +1,5 @@
 """The twenty situations of appendix 09b, in which the assumptions of methods fail one by one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ that a hint names the mistake that was made. The exercises themselves are in
 ``notebooks/src/exercises``, from where `sources` reads them.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The questions of a lesson are in ``notebooks/src/quizzes``, five per lesson, in YAML.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

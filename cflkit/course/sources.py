@@ -13,8 +13,6 @@ Cells with this tag are not in the notebooks of students. The check executes the
 answer and those cells before them whose names they use.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import symtable

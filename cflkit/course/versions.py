@@ -10,8 +10,6 @@ The title, the kind, the minutes and the points of an exercise are added to its 
 the lesson is added at the end.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import re

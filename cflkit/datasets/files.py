@@ -6,8 +6,6 @@ written into a folder for drafts, and get their final place once they are comple
 therefore leaves nothing that a later process takes for a data set.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -23,13 +21,14 @@ import filelock
 import numpy as np
 from numpy.typing import NDArray
 
+from cflkit._bounds import Mistake
 from cflkit._project import PROJECT, import_package
 
 CACHE = PROJECT / "data" / "cache"
 LARGEST = 8 * 2**30  # the most bytes that one's own data may have
 
 
-class DatasetError(Exception):
+class DatasetError(Mistake):
     """A data set is unknown, not available, or damaged; the message says what to do."""
 
 

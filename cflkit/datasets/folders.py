@@ -8,8 +8,6 @@ says, and put on white where they are transparent; of several pages, the first i
 files and folders, and files of other formats, are left out. `Told` counts all of that.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Images with labels, and how arrays become such: what named sets and one's own data share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Labels of one's own data: whole numbers from 0, or names that are numbered together."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -8,8 +8,6 @@ A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
 mistaken for one on the original.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

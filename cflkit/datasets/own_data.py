@@ -8,8 +8,6 @@ set, a fifth of each class becomes one.
 Every error says what is wrong with the data, and what to do. Whoever does so gets right data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

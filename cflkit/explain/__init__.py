@@ -8,8 +8,6 @@ are the classes to explain, predicted or true. A ``network`` computes in evaluat
 afterwards as it was before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

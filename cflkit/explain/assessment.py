@@ -3,8 +3,6 @@
 `explain` computes the maps and their scores. `Federation.network` builds the networks.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from time import perf_counter

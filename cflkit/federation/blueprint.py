@@ -1,7 +1,5 @@
 """The network that a federation trains: from it, models and networks are built."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,13 +4,10 @@ Training is in `training`. Here is everything else that a client computes: losse
 predictions and gradients of a given model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +24,7 @@ from cflkit.partition import Partition
 
 CENTRAL = "central"
 # The largest number of images in one forward pass, by engine
-AT_ONCE = {"threads": 512, "stacked": 4096, "graphs": 4096}
+AT_ONCE = {"threads": 512, "stacked": 4096}
 # How many bytes the backward pass of a gradient may keep. A share of the free memory would change
 # the last bits with what else is running
 KEPT = 2**30
@@ -138,11 +135,10 @@ class Clients:
             name: [torch.from_numpy(indices) for indices in parts]
             for name, parts in partition.splits.items()
         }
-        # What the engine `graphs` has captured, by the training
-        self.trainers: dict[LocalTraining, dict[int, Any]] = {}
+
         # With channels last, torch's convolutions are a third faster on a CPU (see `RowModel`)
-        channels_last = engine != "stacked"
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        stacks = engine == "stacked"
+        self.memory_format = torch.contiguous_format if stacks else torch.channels_last
 
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""
@@ -170,11 +166,11 @@ class Clients:
         for _ in range(training.epochs):
             order = torch.from_numpy(generator.permutation(len(indices)))
             for chosen in order.split(training.batch_size):
-                if not len(chosen):  # nothing, split, is one empty batch
-                    continue
                 batch_weights = None if weights is None else weights[chosen.to(weights.device)]
                 batches.append(Batch(indices[chosen], batch_weights))
-        return batches
+        return [
+            batch for batch in batches if len(batch.index)
+        ]  # nothing, split, is one empty batch
 
     def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
         """Return the batches of each job, see `batches`."""
@@ -257,7 +253,7 @@ class Clients:
         size = AT_ONCE[self.engine]
         if train_mode:
             size = self.training.batch_size
-        elif self.engine != "threads":
+        elif self.engine == "stacked":
             fitting = int(spare_memory(self.device) / max(self.bytes_per_sample, 1))
             size = max(1, min(size, fitting))
         return self.index(split, client, most).split(size)

@@ -8,8 +8,6 @@ be as close to a loop in float64 as a plain loop in float32 is. `training` has t
 not know of this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -1,11 +1,9 @@
 """Clients with their data, a network, and the primitives that run it.
 
 The methods of `Federation` are the only code of the kit that runs clients' models. Each takes a
-batch of `Jobs` and runs it in *threads*, with clients side by side on a CPU; *stacked*, many models
-as one tensor; or in *graphs*, where a client's step is one launch on a GPU.
+batch of `Jobs` and runs it in *threads*, with clients side by side on a CPU, or *stacked*, with
+many models as one tensor.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,7 +20,6 @@ from cflkit.datasets import ImageSet
 from cflkit.federation import machine, requests
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
-from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
 from cflkit.federation.requests import Conversation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
@@ -32,7 +29,7 @@ from cflkit.models.rows import RowModel
 from cflkit.partition import Partition
 
 # How each engine trains
-TRAIN = {"threads": train_in_threads, "graphs": train_in_graphs, "stacked": train_in_stacks}
+TRAIN = {"threads": train_in_threads, "stacked": train_in_stacks}
 
 
 class Federation:
@@ -53,7 +50,7 @@ class Federation:
         The seed of initialisation, batches and dropout; the partition has its own.
     device : str or torch.device, optional
         A GPU where there is one, else the CPU.
-    engine : {"threads", "graphs", "stacked"}, optional
+    engine : {"threads", "stacked"}, optional
         The way in which jobs run; by default the one that is fastest (`machine.engine_to_use`).
     clients_per_round : int, optional
         The number of clients that take part in a round, drawn anew each time. By default all do.
@@ -109,7 +106,7 @@ class Federation:
         self.seed = self.shared_seed = seed = checked_seed(seed)
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
-        self.engine = machine.engine_to_use(engine, self.device, self.training.precision)
+        self.engine = machine.engine_to_use(engine, self.device)
         machine.check_precision(self.training.precision, self.device)
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():
@@ -121,7 +118,8 @@ class Federation:
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if self.engine == "stacked" and self.device.type == "cpu":
             machine.warn_of_stacks(self.blueprint.first.network)
-        count = min(machine.side_by_side(self.engine, self.device), self.clients)
+        cores = machine.usable_cores() if self.device.type == "cpu" else 1
+        count = min(cores, self.clients)
         networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
         self.data = Clients(
             images, partition, networks, self.task, self.training, seed, self.engine, self.device

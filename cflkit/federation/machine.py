@@ -1,7 +1,5 @@
 """The machine that computes: its device, its cores, and the precision of its products."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys
@@ -12,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-ENGINES = ("threads", "stacked", "graphs")
+ENGINES = ("threads", "stacked")
 # The largest block of memory in bytes that the C library keeps for the next step
 KEPT_BLOCK = 32 * 2**20
 
@@ -44,35 +42,15 @@ def usable_cores() -> int:
     return int(setting)
 
 
-def engine_to_use(engine: str | None, device: torch.device, precision: str = "float32") -> str:
-    """Return the engine that is given, or by default the fastest one.
+def engine_to_use(engine: str | None, device: torch.device) -> str:
+    """Return the engine that is given, or the fastest one: threads on a CPU, and stacked elsewhere.
 
-    That is threads on a CPU, and stacked elsewhere. With CUDA, graphs are faster if products may be
-    rounded: 0.40 ms per step of ``ocfl-cnn`` on an H200 in TF32, where stacks need 0.92. In float32
-    they are slower, 2.4 ms and 1.0, since cuDNN's exact convolutions are slow in channels last.
-
-    Raises
-    ------
-    ValueError
-        There is no such engine.
+    Another one is a `ValueError`.
     """
-    if engine is None:
-        graphs = device.type == "cuda" and precision != "float32"
-        engine = "threads" if device.type == "cpu" else "graphs" if graphs else "stacked"
+    engine = engine or ("threads" if device.type == "cpu" else "stacked")
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; choose from {', '.join(ENGINES)}")
     return engine
-
-
-def side_by_side(engine: str, device: torch.device) -> int:
-    """Return how many clients compute at the same time, each with a network of its own.
-
-    On a GPU, the small kernels of one client fill what another leaves free: eight clients take half
-    the time of one after the other.
-    """
-    if device.type == "cpu":
-        return usable_cores()
-    return 8 if engine == "graphs" else 1
 
 
 def warn_of_stacks(network: nn.Module) -> None:

@@ -10,8 +10,6 @@ federation needs a secure source of random numbers, and a defence against attack
 numbers (Mironov 2012).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Hashable, Sequence

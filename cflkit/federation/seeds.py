@@ -1,7 +1,5 @@
 """Random streams, all of which are derived from the one seed of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -9,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.models.rows import GOLDEN, mix, numbered
+from cflkit.models.rows import numbered
 
 Result = TypeVar("Result")
 
@@ -44,11 +42,6 @@ def dropout_seeds(seed: int, clients: Sequence[int], round: int) -> Tensor:
 def step_keys(seeds: Tensor, step: int) -> Tensor:
     """Derive the keys of a step's dropout masks from ``seeds``, one key per seed."""
     return numbered(seeds, step + 1)
-
-
-def keys_of_steps(seed: Tensor, steps: int) -> Tensor:
-    """Return the keys of `step_keys` for one seed (a scalar) and all steps, ``[steps]``."""
-    return mix(seed + torch.arange(1, steps + 1) * GOLDEN)
 
 
 def initialised(build: Callable[[], Result], seed: int, *key: int) -> Result:

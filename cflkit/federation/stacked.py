@@ -4,12 +4,12 @@ Each step of `training.train_client` is done for all models of a stack at once. 
 one stack per core.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cflkit.federation.clients import Batch, Clients, Task, autocast, spare_memory
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.federation.training import penalty_directions, run_in_threads
+from cflkit.federation.training import add_to_gradients, penalty_directions, run_in_threads
 from cflkit.models import give_keys
 from cflkit.models.rows import RowModel
 
@@ -42,7 +42,7 @@ class Schedule:
     sizes: list[list[int]]
 
     @classmethod
-    def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Schedule:
+    def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Self:
         """Build the schedule from the batches of each job."""
         nothing = Batch(torch.zeros(0, dtype=torch.int64))
         steps = list(zip_longest(*batches, fillvalue=nothing))
@@ -192,10 +192,6 @@ def add_penalties(
     values: Values, anchor: Values, training: LocalTraining, leaves: dict[str, nn.Parameter]
 ) -> None:
     """Add the gradient of the penalty to the gradient of each job's loss."""
-    directions = torch.func.vmap(
-        lambda theta, centre: penalty_directions(theta, centre, training.penalty)
-    )(values, {name: anchor[name] for name in values})
-    for name, direction in directions.items():
-        grad = leaves[name].grad
-        assert grad is not None
-        grad.add_(direction, alpha=training.strength)
+    stacked = torch.func.vmap(partial(penalty_directions, penalty=training.penalty))
+    directions = stacked(values, {name: anchor[name] for name in values})
+    add_to_gradients(leaves, directions, training.strength)

@@ -4,8 +4,6 @@
 one core of a CPU. The engine `stacked` does the same steps for many models at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +11,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cflkit import models
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
@@ -57,38 +55,28 @@ def train_client(
     network.network.train()
     optimizer = training.build(network.trainable)
     centre = network.split(anchor)
-    for samples in batches:
+    for inputs, labels, weights in batches:
         optimizer.zero_grad()
-        add_gradient(network, samples, task, training, centre, autocast)
+        with autocast:
+            outputs = network.network(inputs)
+            if weights is None:
+                loss = task.loss(outputs, inputs, labels, "mean")
+            else:
+                loss = (weights * task.loss(outputs, inputs, labels, "none")).mean()
+        loss.backward()
+        directions = penalty_directions(network.trainable, centre, training.penalty)
+        add_to_gradients(network.trainable, directions, training.strength)
         optimizer.step()
 
 
-def add_gradient(
-    network: RowModel,
-    samples: Samples,
-    task: Task,
-    training: LocalTraining,
-    centre: Mapping[str, Tensor],
-    autocast: AbstractContextManager,
+def add_to_gradients(
+    parameters: Mapping[str, nn.Parameter], directions: Mapping[str, Tensor], strength: float
 ) -> None:
-    """Add the gradient of a batch's loss, and that of the penalty, to the parameters' gradients.
-
-    The arguments are those of `train_client`. ``centre`` is the anchor, split by the names of the
-    parameters.
-    """
-    inputs, labels, weights = samples
-    with autocast:
-        outputs = network.network(inputs)
-        if weights is None:
-            loss = task.loss(outputs, inputs, labels, "mean")
-        else:
-            loss = (weights * task.loss(outputs, inputs, labels, "none")).mean()
-    loss.backward()
-    parameters = network.trainable
-    for name, direction in penalty_directions(parameters, centre, training.penalty).items():
+    """Add directions, times a strength, to the gradients of the parameters of the same names."""
+    for name, direction in directions.items():
         grad = parameters[name].grad
         assert grad is not None
-        grad.add_(direction, alpha=training.strength)
+        grad.add_(direction, alpha=strength)
 
 
 def penalty_directions(

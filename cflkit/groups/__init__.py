@@ -5,8 +5,6 @@ Clients are *alike* if what persists in each of them is peculiar to it. Otherwis
 degrees*.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,8 +19,6 @@ from cflkit._project import KIT
 from cflkit.clustering import Clusterer, Labels
 from cflkit.groups.evidence import Evidence, EvidenceError, as_evidence, read
 from cflkit.halves import FEW, SHARED, Halves, agreement, compare_matrices, replicated
-
-__all__ = ["Answer", "Evidence", "EvidenceError", "as_evidence", "groups", "hit_rate", "read"]
 
 ALIKE, DEGREES, GROUPS = "alike", "by degrees", "groups"
 # The typical correlation of two clients' differences from which they differ by degrees: in several

@@ -3,8 +3,6 @@
 It is read from the files of others, so nothing is unpickled, and each error says what to do.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from cflkit import datasets, partition
+from cflkit._bounds import Mistake
 from cflkit._files import check_regular
 from cflkit.clustering import Clusterer
 from cflkit.divergence import checked_distances, cosine_divergence
@@ -28,7 +27,7 @@ LEAST = 4  # the fewest clients that can form two groups
 ROUNDS, TRAINING = 8, LocalTraining(epochs=5, batch_size=16, optimizer="adam", lr=0.005)
 
 
-class EvidenceError(ValueError):
+class EvidenceError(Mistake, ValueError):
     """A file cannot be used; the message says why, and what to do."""
 
 

@@ -4,8 +4,6 @@ The page is HTML with its picture inside, so that it can be sent as one file and
 picture also stands beside it as PNG, and a JSON file has the answer for other programs.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -4,8 +4,6 @@ The papers' own methods are here, each as its pseudocode, with extensions in fil
 `baselines` has the methods to compare them with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -88,6 +86,3 @@ def make(name: str, **options: Any) -> Method:
         return METHODS[name](**options)
     except ValidationError as error:
         raise ValueError(f"method {name!r}: {one_line(error)}") from error
-
-
-__all__ = ["METHODS", "Method", "make"]

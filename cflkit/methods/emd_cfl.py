@@ -8,8 +8,6 @@ embeddings and one number. It never gets the projection. `emd_cfl_variants` has 
 clusters, and the distances of the authors' code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar

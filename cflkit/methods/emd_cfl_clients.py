@@ -1,7 +1,5 @@
 """EMD-CFL at a client: what it sends of its data (lines 11 to 15 of Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

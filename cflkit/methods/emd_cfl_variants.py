@@ -1,7 +1,5 @@
 """EMD-CFL with the distances of its authors' code, another rule for clusters, and its oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import field
 from typing import Any, Literal, get_args

@@ -4,8 +4,6 @@ H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas: Communicatio
 of deep networks from decentralized data. AISTATS 2017.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass

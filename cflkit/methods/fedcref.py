@@ -7,8 +7,6 @@ A round of the method is an iteration of Algorithm 1, which contains many rounds
 `fedcref_variants` has what the authors' code does otherwise, and the paper's upper bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The local clusters of FedCRef, and the errors of models on the clients' samples."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Generator, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple

@@ -1,7 +1,5 @@
 """FedCRef as its authors' code does it, its upper bound, and clients without a federation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import get_args
 

@@ -4,12 +4,10 @@ M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learni
 2024, Algorithm 1; and its extended version, Algorithm 1. The lines below are those of the latter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +68,7 @@ class OCFL(Method):
     weighting: Weighting = "equal"
 
     @model_validator(mode="after")
-    def known_clusterer(self) -> OCFL:
+    def known_clusterer(self) -> Self:
         """Refuse an unknown clusterer, and options that it does not accept."""
         clustering.make(self.clusterer, **self.options)
         return self

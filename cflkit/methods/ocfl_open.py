@@ -4,8 +4,6 @@ M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustering for federated l
 clustering-agnostic assumption, section 6.2, names these extensions. The choices are ours.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -7,10 +7,8 @@ split-half reliability; prediction strength (Tibshirani and Walther 2005); stabi
 Braun and Buhmann 2004).
 """
 
-from __future__ import annotations
-
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import model_validator
@@ -53,7 +51,7 @@ class ReplicatedOCFL(Method):
     weighting: Weighting = "equal"
 
     @model_validator(mode="after")
-    def known_clusterer(self) -> ReplicatedOCFL:
+    def known_clusterer(self) -> Self:
         """Refuse an unknown clusterer, and options that it does not accept."""
         clustering.make(self.clusterer, **self.options)
         return self

@@ -5,8 +5,6 @@ Each network that classifies is a plain ``torch.nn.Module`` whose last linear la
 layer whose outputs GradCAM uses. The autoencoder has an ``encoder`` and a ``decoder`` instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -158,11 +156,8 @@ class Standardised(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Subtract each channel's mean and divide by its deviation: ``[n, channels, h, w]``."""
-        mean, deviation = (  # made on the device: a CUDA graph cannot copy them from the CPU
-            torch.stack([x.new_full((1, 1), value) for value in values])
-            for values in (self.mean, self.deviation)
-        )
-        return (x - mean) / deviation
+        constants = torch.tensor([self.mean, self.deviation], device=x.device)[..., None, None]
+        return (x - constants[0]) / constants[1]
 
 
 class Enlarged(nn.Module):

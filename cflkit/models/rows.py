@@ -6,8 +6,6 @@ statistics and the batch counter of BatchNorm) come after the parameters. The pa
 therefore holds what an optimiser trains, and what update vectors consist of.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

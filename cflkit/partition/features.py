@@ -4,8 +4,6 @@ Unlike the recipes of `partition` and `shifts`, it takes no image set, since the
 are drawn at random. Like these, it returns the samples and the partition of their pool.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cflkit._bounds import checked_seed, one_line
+from cflkit._bounds import Mistake, checked_seed, one_line
 from cflkit._files import as_json, check_regular
 
 Indices = NDArray[np.int64]
@@ -23,7 +23,7 @@ LOCAL_TEST_SHARE = 0.3
 TAKEN = {"train", "test", "cluster", "central"}
 
 
-class PartitionError(Exception):
+class PartitionError(Mistake):
     """A recipe cannot be followed, a partition is wrong, or a manifest does not match its hash."""
 
 

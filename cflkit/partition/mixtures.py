@@ -4,8 +4,6 @@ One is from FedCRef, and two standard ones are here for comparison. With `by_own
 are those of the data themselves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ They follow Zuziak et al., sections III-A and IV-A of the first paper, section 3
 one, and what the authors' archived partitions show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distr
 2506.07769.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The look of all figures, and their way onto a page or into a file."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io

@@ -1,7 +1,5 @@
 """Figures of one paper's idea: EMD-CFL's thresholds and agreements, FedCRef's associations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Updates as the ribs of an umbrella, whose handle is their mean."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes

@@ -6,8 +6,6 @@ which runs the lesson with other seeds, on the other engine and with the last bi
 often each claim held is written into ``data/robustness.csv``, and the cell prints that, too.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Mapping
 from pathlib import Path

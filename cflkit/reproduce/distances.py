@@ -1,7 +1,5 @@
 """EMD-CFL with the distances between trained parameters that Table 9 of its paper has."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any
 

@@ -17,8 +17,6 @@ Names that are parameters of the notebook are passed on to it. Other names only 
 replace those of the files. A run executes only those cells of the notebook that its record needs.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -28,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -181,42 +179,31 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
 # --- Processes ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Process:
     """A run of ``python -m cflkit`` in a process, with arguments and variables of its own."""
 
-    def __init__(self, name: str, arguments: Sequence[str], **variables: str) -> None:
-        self.name, self.arguments, self.variables = name, arguments, variables
-        self.process: subprocess.Popen[bytes] | None = None
-        self.minutes, self.ended = 0.0, False
+    name: str
+    arguments: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, threads: int) -> str:
-        """Run the process with a share of the cores; return why it failed, or an empty text."""
+    def run(self, threads: int) -> tuple[str, float]:
+        """Run with a share of the cores; return why it failed, or nothing, and the minutes."""
         begun = time.monotonic()
         share = dict.fromkeys(("CFLKIT_THREADS", "OMP_NUM_THREADS"), str(threads))
-        with tempfile.TemporaryFile() as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "cflkit", *self.arguments],
-                cwd=PROJECT,
-                env=os.environ | notebooks.absolute_folders() | share | self.variables,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
+        env = os.environ | notebooks.absolute_folders() | share | self.variables
+        command = [sys.executable, "-m", "cflkit", *self.arguments]
+        with tempfile.TemporaryFile() as errors:  # a pipe might be held open by what it started
+            status = subprocess.call(
+                command, cwd=PROJECT, env=env, stdout=subprocess.DEVNULL, stderr=errors
             )
-            if self.ended:  # before it had begun
-                self.process.terminate()
-            status = self.process.wait()
             errors.seek(0)
             text = errors.read().decode(errors="replace").strip()
-        self.minutes = (time.monotonic() - begun) / 60
+        minutes = (time.monotonic() - begun) / 60
         reasons = [line for line in text.splitlines() if line.startswith("error: ")]
         if status == 2 and reasons:
-            return reasons[-1].removeprefix("error: ")
-        return f"exit status {status}, last output {text[-200:]!r}" if status else ""
-
-    def end(self) -> None:
-        """End the process, also if it is about to begin."""
-        self.ended = True
-        if self.process is not None:
-            self.process.terminate()
+            return reasons[-1].removeprefix("error: "), minutes
+        return f"exit status {status}, last output {text[-200:]!r}" if status else "", minutes
 
 
 def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
@@ -233,6 +220,8 @@ def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tup
     """
     if not processes:
         return
+    import psutil  # only here, since few processes need it
+
     from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
     try:
@@ -243,14 +232,13 @@ def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tup
         runs = {pool.submit(process.run, threads): process for process in processes}
         try:
             for number, run in enumerate(as_completed(runs), 1):
-                process, reason = runs[run], run.result()
-                outcome = f"failed  {process.name}: {reason}" if reason else f"done  {process.name}"
-                line = f"[{number}/{len(processes)}] {outcome}  {process.minutes:.1f} min"
-                print(line, flush=True)
-                yield process.name, reason
+                name, (reason, minutes) = runs[run].name, run.result()
+                outcome = f"failed  {name}: {reason}" if reason else f"done  {name}"
+                print(f"[{number}/{len(processes)}] {outcome}  {minutes:.1f} min", flush=True)
+                yield name, reason
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             if not isinstance(error, KeyboardInterrupt):  # which the processes got, too
-                for process in processes:
-                    process.end()
+                for child in psutil.Process().children():
+                    child.terminate()
             raise

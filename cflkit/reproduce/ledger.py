@@ -5,8 +5,6 @@ records. It keeps runs at a paper's own scale and runs at a reduced scale apart:
 a part of the data does not reproduce a table, however close the numbers are.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections import defaultdict
@@ -25,7 +23,7 @@ from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.records import AS_PUBLISHED, PUBLISHED, Record
-from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, status
+from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, status
 from cflkit.reproduce.stats import half_width
 from cflkit.reproduce.values import options, read_yaml
 
@@ -356,82 +354,18 @@ def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Count the cells of each table by answer, at the paper's scale and at the reduced scale.
-
-    Beside `STATUS`, the columns are ``run`` (cells that are compared with runs), ``distinct``
-    (those that `count_once`), ``distinct reproduced``, ``equal seeds`` (reproduced cells whose
-    interval has no width), ``right`` (the share of reproduced cells among those of several seeds
-    that a run can miss), and ``placebo`` (the same share if each is compared with our runs of the
-    other scenarios). The rows are scale, paper and table.
-    """
-    parts = {}
-    for of, (prefix, _) in SCALES.items():
-        answers = answers_at(table, of)
-        answered, good = answers.isin(ANSWERS), answers.eq("reproduced")
-        distinct = answered & count_once(table, prefix)
-        several = table[f"{prefix}seeds"].gt(1) & ~table["fixed"]
-        by = [table["paper"], table["table"]]
-        part = pd.crosstab(by, answers).reindex(columns=STATUS, fill_value=0)
-        parts["paper's" if of == "paper" else of] = part.assign(
-            run=answered.groupby(by).sum(),
-            distinct=distinct.groupby(by).sum(),
-            **{"distinct reproduced": (distinct & good).groupby(by).sum()},
-            **{"equal seeds": (good & equal_seeds(table, prefix)).groupby(by).sum()},
-            right=good.astype(float).where(several).groupby(by).mean(),
-            placebo=placebo(table, prefix),
-        )
-    return pd.concat(parts, names=["scale"])
+    """Count the cells of each table by answer; the rows are scale, paper and table."""
+    by = [table["paper"], table["table"]]
+    parts = {
+        "paper's" if of == "paper" else of: pd.crosstab(by, answers_at(table, of)) for of in SCALES
+    }
+    return pd.concat(parts, names=["scale"]).reindex(columns=STATUS, fill_value=0).astype(int)
 
 
 def answers_at(table: pd.DataFrame, of: str) -> pd.Series:
     """Return the answers of a ledger at a scale, in the words of `STATUS` at both scales."""
     prefix, words = SCALES[of]
     return table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
-
-
-def count_once(table: pd.DataFrame, prefix: str = "") -> pd.Series:
-    """Return which numbers no earlier table has, a run can miss, and are not `repeated`."""
-    return table["again"].eq("") & ~table["fixed"] & ~repeated(table, prefix)
-
-
-def equal_seeds(table: pd.DataFrame, prefix: str = "") -> pd.Series:
-    """Return which of our means are of several equal values, so that they have no interval."""
-    return table[f"{prefix}seeds"].gt(1) & table[f"{prefix}half_width"].lt(1e-9)
-
-
-def repeated(table: pd.DataFrame, prefix: str = "") -> pd.Series:
-    """Return which numbers are those of another measure again, by construction, printed and ours.
-
-    If a method finds exactly the true groups, RAND, AMI and COM are one function of the round. So
-    of one method, in one scenario, equal numbers of equal runs are one fact.
-    """
-    ours = [prefix + name for name in ("ours", "half_width", "low", "high", "never", "runs")]
-    return table.duplicated(["paper", *scenario_columns(), "method", "value", *ours])
-
-
-def placebo(
-    table: pd.DataFrame, prefix: str = "", by: Sequence[str] = ("paper", "table")
-) -> pd.Series:
-    """Compute how often the rule says "reproduced" of a wrong scenario, per paper and table.
-
-    Each published number is compared with our runs of every other scenario of the same table, for
-    the same method and measure. A rule that can tell scenarios apart rarely says "reproduced".
-    Numbers that a run cannot miss (`Paper.fixed`) are left out. The share is NaN if no cell has
-    runs of two seeds at the scale, whose columns have the prefix.
-    """
-    facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
-    cells = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
-    cells = cells.assign(number=range(len(cells)))
-    key = ["paper", "table", "method", "measure"]
-    pairs = cells.merge(cells[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
-    pairs = pairs[pairs["number"] != pairs["number_other"]]
-    columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
-    passes = [
-        answer(value, mean, width, seeds, never, PAPERS[paper].protocols[protocol].margin)
-        == "reproduced"
-        for paper, protocol, value, mean, width, seeds, never in pairs[columns].to_numpy()
-    ]
-    return pairs.assign(passes=passes).groupby([*by])["passes"].mean()
 
 
 def write(table: pd.DataFrame, path: Path) -> Path:

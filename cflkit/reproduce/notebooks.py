@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
+from cflkit._bounds import Mistake
 from cflkit._files import abandoned, check_regular, expanded, unwritable
 from cflkit._project import KIT, PROJECT
-from cflkit.reproduce import kept, records, run_messages
+from cflkit.reproduce import records, run_messages
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
 
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
 RUNS = PROJECT / "data" / "runs"
+SKIPPED = "skip-execution"  # the tag of cells that papermill leaves out, by nbclient
 
 
-class NotebookError(Exception):
+class NotebookError(Mistake):
     """A notebook that cannot be run, or that failed while it ran."""
 
 
@@ -140,13 +142,14 @@ def run(
     missing: bool = False,
     record_only: bool = False,
     verbose: bool = True,
-    keep: bool = False,
+    more: Sequence[NotebookNode] = (),
 ) -> str | None:
     """Run a notebook with parameters; return what to tell of it, or None if nothing was to be done.
 
-    The options are those of ``python -m cflkit run``; the values in ``overrides`` are YAML. While a
-    notebook that writes a record runs, no other process can run it with the same parameters; with
-    ``missing`` it waits, and then finds the record.
+    The options are those of ``python -m cflkit run``; the values in ``overrides`` are YAML, and
+    ``more`` are further cells at the end. While a notebook that writes a record runs, no other
+    process can run it with the same parameters; with ``missing`` it waits, and then finds the
+    record.
 
     Raises
     ------
@@ -164,9 +167,9 @@ def run(
     listed = {} if file is None else read_yaml(file)
     values, parameters = notebook.check(listed | parsed(overrides))
     if parameters is None:
-        if missing or record_only or keep:
+        if missing or record_only:
             raise NotebookError(f"{path} writes no record")
-        return execute(notebook, values, output or RUNS / path.name, verbose=verbose)[0]
+        return execute(notebook, values, output or RUNS / path.name, verbose=verbose)
     check_writable(records.results())
     name = records.run_id(parameters)
     try:
@@ -177,7 +180,7 @@ def run(
                 return None
             parameters.check_against_data()
             place = output or RUNS / f"{name}.ipynb"
-            return execute(notebook, values, place, record_only, verbose, name, keep)[0]
+            return execute(notebook, values, place, record_only, verbose, name, more)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
 
@@ -217,8 +220,8 @@ def execute(
     record_only: bool = False,
     verbose: bool = True,
     name: str | None = None,
-    keep: bool = False,
-) -> tuple[str, Path]:
+    more: Sequence[NotebookNode] = (),
+) -> str:
     """Execute a notebook with checked parameters, see `run`; ``name`` is that of its record."""
     output, folder = Path(os.path.realpath(output)), notebook.path.resolve().parent
     check_output(output, notebook.path)
@@ -226,29 +229,23 @@ def execute(
     output.open("a").close()  # what cannot be written is an error before the run
     os.environ.update(absolute_folders() | {"CFLKIT_PROGRESS": "lines"})
     tree = copy.deepcopy(notebook.tree)
-    if keep:
-        figures = 0 if record_only else sum("plots.show" in source for source in notebook.code)
-        tree.cells += kept.last_cells(figures)
+    tree.cells += more
     if record_only:
         skip_the_rest(tree.cells)
-    told = {records.NOTEBOOK: notebook.digest} | ({records.KEEP: "1"} if keep else {})
-    os.environ.update(told)
+    os.environ[records.NOTEBOOK] = notebook.digest
     messages = run_messages.Rounds(sys.stderr, verbose)
     messages.write(f"{run_messages.heading(notebook.prose)}\n")
     try:
         executed = run_cells(tree, values, output, folder, messages)
     finally:
-        for variable in told:  # records of this process come from no notebook
-            del os.environ[variable]
+        del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
         messages.end()
-    if keep and name:
-        output = kept.keep(executed, notebook.path, name)
     if verbose:
         where = f"notebook  {records.display_path(output)}"
-        return f"{run_messages.report_of(executed.cells)}{where}", output
+        return f"{run_messages.report_of(executed.cells)}{where}"
     made = records.folder(name) if name else None
     record = None if made is None else records.read(made)
-    return run_messages.brief(executed.cells, record, notebook.path, output), output
+    return run_messages.brief(executed.cells, record, notebook.path, output)
 
 
 def run_cells(
@@ -371,7 +368,7 @@ def skip_the_rest(cells: list[Any]) -> None:
         raise NotebookError("the notebook has no cells tagged 'record'")
     for of_cell in tags:
         if not {"parameters", "record"} & set(of_cell):
-            of_cell.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
+            of_cell.append(SKIPPED)
 
 
 def absolute_folders() -> dict[str, str]:

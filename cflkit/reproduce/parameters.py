@@ -26,16 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from cflkit._bounds import (
-    MOST,
-    Count,
-    Momentum,
-    NonNegative,
-    Optimizer,
-    Positive,
-    hint,
-    one_line,
-)
+from cflkit import _bounds as bounds
 
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
@@ -48,12 +39,8 @@ INJECTED = "# Parameters"
 MEANT = {"methods": "only", "epochs": "local_epochs", "learning_rate": "lr", "data": "dataset"}
 
 
-class ParameterError(Exception):
-    """A notebook cannot run with these parameters; the message is one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows instead of a traceback, which would not help."""
-        return [f"{type(self).__name__}: {self}"]
+class ParameterError(bounds.Mistake):
+    """A notebook cannot run with these parameters."""
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what PyTorch's generators take
@@ -106,8 +93,8 @@ class Parameters(BaseModel):
     def fits_a_machine(self) -> Self:
         """Refuse more samples of all clients than any machine can hold."""
         sizes = (getattr(self, name, None) for name in ("clients", "draws", "samples"))
-        if math.prod(size for size in sizes if isinstance(size, int)) > 100 * MOST:
-            raise ValueError(f"the clients would have more than {100 * MOST} samples")
+        if math.prod(size for size in sizes if isinstance(size, int)) > 100 * bounds.MOST:
+            raise ValueError(f"the clients would have more than {100 * bounds.MOST} samples")
         return self
 
     def check_against_data(self) -> None:
@@ -125,7 +112,7 @@ class Parameters(BaseModel):
         try:
             return cls.model_validate(values, context={"quick": quick})
         except ValidationError as error:
-            raise ParameterError(one_line(error)) from error
+            raise ParameterError(bounds.one_line(error)) from error
 
 
 def is_quick(info: ValidationInfo) -> bool:
@@ -169,7 +156,7 @@ def assigned(cell: str) -> list[str]:
 
 def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
     """Build the message for names that are not parameters."""
-    near = {name: hint(MEANT.get(name, name), known) for name in names}
+    near = {name: bounds.hint(MEANT.get(name, name), known) for name in names}
     said = [f"{name!r}{close}" for name, close in near.items() if close]
     if strange := [repr(name) for name, close in near.items() if not close]:
         said.append(f"{', '.join(strange)}; it has {', '.join(known)}")
@@ -210,8 +197,8 @@ class Scenario(Images):
 
     overlap: Overlap
     balance: Balance
-    clients: Annotated[int, Field(ge=3, le=MOST)]
-    draws: Annotated[int, Field(ge=4, le=MOST)] | None
+    clients: Annotated[int, Field(ge=3, le=bounds.MOST)]
+    draws: Annotated[int, Field(ge=4, le=bounds.MOST)] | None
     partition_seed: Seed
 
     @property
@@ -224,13 +211,13 @@ class Training(Parameters):
     """A training run: a model, how clients train, and for how long."""
 
     model: str
-    optimizer: Optimizer
-    lr: Positive
-    momentum: Momentum
-    weight_decay: NonNegative
-    batch_size: Count
-    local_epochs: Count
-    rounds: Count
+    optimizer: bounds.Optimizer
+    lr: bounds.Positive
+    momentum: bounds.Momentum
+    weight_decay: bounds.NonNegative
+    batch_size: bounds.Count
+    local_epochs: bounds.Count
+    rounds: bounds.Count
     seed: Seed
     # A field with a default is no part of a record's name while it has this value
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
@@ -282,7 +269,7 @@ class Selection(Parameters):
         """Accept only names of the line-up, also with the ending ``as published``."""
         for name in names or ():
             if name.removesuffix(AS_PUBLISHED) not in cls.line_up:
-                known = f"choose from {', '.join(cls.line_up)}{hint(name, cls.line_up)}"
+                known = f"choose from {', '.join(cls.line_up)}{bounds.hint(name, cls.line_up)}"
                 raise ValueError(f"unknown method {name!r}; {known}")
         return names
 

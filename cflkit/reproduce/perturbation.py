@@ -1,7 +1,5 @@
 """The last bit of what was trained, perturbed as another processor might round it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -20,7 +20,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 PUBLISHED = KIT / "data" / "published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
-# The variable in which it tells that a run keeps its models
-KEEP = "CFLKIT_KEEP_MODELS"
+# The variable with which a user asks that runs keep their last models
+KEEP_MODELS = "CFLKIT_KEEP_MODELS"
 # The options with which pandas reads a table as texts, with every digit
 TEXTS: dict[str, Any] = {"dtype": str, "keep_default_na": False}
 # The packages whose versions a record states, beside ours
@@ -102,12 +101,6 @@ class Record:
         return {str(name): rows for name, rows in self.rounds.groupby("method", sort=False)}
 
 
-def rows_as_published(run: Record, name: str) -> pd.DataFrame:
-    """Return the rows of a method in a run; if the run has it as published, the rows of that."""
-    of = run.by_method
-    return of.get(name + AS_PUBLISHED, of.get(name, run.rounds.iloc[:0]))
-
-
 # --- Names and places ----------------------------------------------------------------------------
 
 
@@ -146,13 +139,8 @@ def checkpoint(id: str) -> Path:
 
 
 def kept_models(id: str) -> Path:
-    """Return the path of the last checkpoint of a run that was asked to ``--keep`` its models."""
+    """Return the path of the last checkpoint of a run that was asked to keep its models."""
     return cache() / "models" / f"{id}.pt"
-
-
-def finished_checkpoint(id: str, contents: Mapping[str, Any]) -> Path:
-    """Return the path to which the checkpoint of a run is renamed before its record is in place."""
-    return checkpoint(id).with_suffix(f".{contents['sha256']['record.json']}.done")
 
 
 def display_path(path: Path) -> str:
@@ -182,30 +170,30 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         draft.mkdir(parents=True, exist_ok=True)
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
-        whole = schema.sealed(contents, draft)
-        write_synced(draft / "record.json", json.dumps(whole, indent=2) + "\n")
-        # From here on, it tells of which record it is: that can be in place when we are killed
-        state = finished_checkpoint(id, whole)
-        with suppress(FileNotFoundError):  # the run had none
-            checkpoint(id).replace(state)
+        write_synced(draft / "record.json", sealed_text(contents, draft))
         replace(draft, root / id)
     except OSError as error:
         raise unwritable(root / id, error) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    if KEEP in os.environ and state.exists():
+    record = read(root / id)
+    if KEEP_MODELS in os.environ and checkpoint(id).exists():
         kept_models(id).parent.mkdir(parents=True, exist_ok=True)
-        state.replace(kept_models(id))
-    state.unlink(missing_ok=True)
-    return read(root / id)
+        checkpoint(id).replace(kept_models(id))
+    checkpoint(id).unlink(missing_ok=True)  # if this is killed, the next run goes on after its end
+    return record
+
+
+def sealed_text(contents: Mapping[str, Any], folder: Path) -> str:
+    """Return the text of ``record.json`` with its digests (`schema.sealed`)."""
+    return json.dumps(schema.sealed(contents, folder), indent=2) + "\n"
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
     """Write into a record what the lesson claims of the run, see `claims.check`."""
     path = record.folder / "record.json"
     contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
-    whole = schema.sealed(contents, record.folder)
-    write_whole(path, json.dumps(whole, indent=2) + "\n")
+    write_whole(path, sealed_text(contents, record.folder))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -257,25 +245,18 @@ def remove_leftovers(id: str) -> None:
     """Remove what killed processes left of a run, and drafts that they left of others.
 
     If a process was killed while it was replacing a record, the record is put in place. The
-    checkpoint of a finished run goes once its record is there, and comes back if it is not. Another
-    checkpoint belongs to a run that was interrupted, and stays. The caller must hold
-    `notebooks.run_lock`. A lesson that is open in JupyterLab does not hold it, so that drafts of
-    living processes stay.
+    checkpoint stays. The caller must hold `notebooks.run_lock`. A lesson that is open in JupyterLab
+    does not hold it, so that drafts of living processes stay.
     """
-    root, state = results(), checkpoint(id)
+    root = results()
     for old in filter(abandoned, root.glob(".*.old")):
         place, draft = root / old.name[1:].rsplit(".", 2)[0], old.with_suffix("")
         if not place.exists():
             # The new record is complete, since `write` syncs it before the first of the two renames
             (draft if draft.exists() else old).replace(place)
-    for folder, drafts in (state.parent, "*.part"), (root / id, ".*.part"), (root, ".*.[0-9]*"):
+    checkpoints = checkpoint(id).parent
+    for folder, drafts in (checkpoints, "*.part"), (root / id, ".*.part"), (root, ".*.[0-9]*"):
         sweep(folder, drafts)
-    for done in state.parent.glob(f"{glob.escape(id)}.*.done"):
-        made, digest = root / id / "record.json", done.suffixes[-2].removeprefix(".")
-        if made.exists() and digest.encode() in made.read_bytes():
-            done.unlink()
-        else:
-            done.replace(state)
 
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
@@ -331,8 +312,8 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    names = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    names = (line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -412,7 +393,7 @@ def find_record(text: str) -> Record:
         raise ParameterError(
             f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}{MORE}"
         )
-    some = ", ".join([*ids[:3], *["…"] * (len(ids) > 3)])
+    some = ", ".join(ids[:3]) + ", …" * (len(ids) > 3)
     raise ParameterError(f"{len(ids)} records are called {id!r}: {some}")
 
 

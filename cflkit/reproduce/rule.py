@@ -1,7 +1,5 @@
 """The rule by which the ledger compares a published number with ours."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

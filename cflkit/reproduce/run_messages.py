@@ -3,8 +3,6 @@
 With ``--verbose``, the command prints what the notebook's cells print for the report instead.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

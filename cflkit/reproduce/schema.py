@@ -4,8 +4,6 @@ Digests show an edit of a record. They are no signature: whoever writes new ones
 A record without them is refused, since an edit would else only have to remove them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

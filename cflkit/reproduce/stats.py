@@ -1,4 +1,4 @@
-"""Comparison of methods: paired differences over seeds, and ranks over many data sets with tests.
+"""Comparison of methods: intervals of means over seeds, and ranks over many data sets with tests.
 
 The analysis of ranks is that of J. Demšar (JMLR 2006), whose diagrams are named after Nemenyi's
 critical difference. Its form is that of the OCFL authors' code (section 5.4 of the extended paper):
@@ -22,24 +22,6 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The differences between two methods whose runs have the same seeds (`paired`)."""
-
-    mean: float  # NaN without a pair
-    half_width: float  # half of the interval; NaN if there is none
-    n: int  # the number of pairs
-
-    def text(self, digits: int) -> str:
-        """Format as ``+1.2 ± 0.3``; without an interval, the number of pairs stands there."""
-        if not self.n:
-            return "–"
-        mean = f"{self.mean:+z.{digits}f}"
-        if np.isnan(self.half_width):
-            return f"{mean} (n = {self.n})"
-        return f"{mean} ± {self.half_width:.{digits}f}"
-
-
 def half_width(ours: ArrayLike) -> float:
     """Return half the width of the 90 % t-interval of a mean over seeds; NaN for a single value."""
     from scipy.special import stdtrit  # SciPy and pandas take half a second to load
@@ -48,18 +30,6 @@ def half_width(ours: ArrayLike) -> float:
     if len(values) < 2:
         return np.nan
     return float(stdtrit(len(values) - 1, 0.95) * values.std(ddof=1) / np.sqrt(len(values)))
-
-
-def paired(scores: ArrayLike, other: ArrayLike) -> Paired:
-    """Compute the mean of paired differences ``[n]``, and their 90 % t-interval over the pairs.
-
-    There is no interval if there are fewer than three pairs, or if all differences are equal, up to
-    rounding: other pairs might still differ.
-    """
-    differences = np.asarray(scores, dtype=float) - np.asarray(other, dtype=float)
-    mean = float(differences.mean()) if (n := len(differences)) else np.nan
-    equal = n < 3 or np.ptp(differences) <= 1e-9 * max(1, abs(mean))
-    return Paired(mean, np.nan if equal else half_width(differences), n)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 Whole numbers are decimal, with or without leading zeros; ``0x10`` or ``1_0`` is a text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

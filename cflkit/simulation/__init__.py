@@ -2,5 +2,3 @@
 
 from cflkit.simulation.evaluation import History
 from cflkit.simulation.loop import run
-
-__all__ = ["History", "run"]

@@ -3,8 +3,6 @@
 `Keeper` decides when a run writes its state, and `save` and `load` are the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

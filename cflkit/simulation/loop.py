@@ -6,8 +6,6 @@ methods that share a starting point share the training. Comparisons are therefor
 construction.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import sys

@@ -4,8 +4,6 @@ After local training, most methods only average models. A round is then a matrix
 weights with which the models just trained enter the model that client i predicts with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping
 from typing import Any, cast
 

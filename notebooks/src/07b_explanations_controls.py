@@ -71,7 +71,7 @@ explained = "predicted"  # the class that is explained; or "true"
 seed = 0  # initial model, batch orders, draws of images
 repeats = 3  # training seeds of the four models in Figure 9 and in tables; all else is of the first
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
-trained_in = None  # a run of 03b with --keep and the same parameters, whose models are taken
+trained_in = None  # the ID of a run of 03b, whose kept models are explained
 
 # %% tags=["record"]
 run = papers.explanations.Parameters.of(globals())

@@ -45,7 +45,7 @@ from cflkit.reproduce import ledger, papers, records
 from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES
 
 sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
-from reports import figures, tables
+from reports import counting, figures, tables
 
 plots.style()
 
@@ -95,7 +95,7 @@ for scale in ("paper's", "reduced"):
 # %% tags=["hide-input"]
 drawn = list(ran["scale"].unique()) or ["reduced"]
 plots.show(
-    figures.answers(ledger.counts(book), drawn),
+    figures.answers(counting.counts(book), drawn),
     1,
     f"The numbers of every table by answer, by scale ({' and '.join(drawn)}). The "
     "printed figures are counts; counts in narrow parts are left out.",
@@ -120,7 +120,7 @@ plots.show(
 # %%
 own = ran[ran["again"].eq("")]
 kinds = {"with runs": ran, "counted once": own, "and not fixed": own[~own["fixed"]]}
-kinds["no fact twice"] = kinds["and not fixed"][~ledger.repeated(kinds["and not fixed"])]
+kinds["no fact twice"] = kinds["and not fixed"][~counting.repeated(kinds["and not fixed"])]
 for name, rows in kinds.items():
     for scale, some in rows.groupby("scale"):
         reproduced = (some["status"] == "reproduced").sum()

@@ -36,7 +36,7 @@ from cflkit import plots
 from cflkit.reproduce import ledger, papers, records
 
 sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
-from reports import figures, results, tables
+from reports import counting, figures, results, tables
 
 plots.style()
 
@@ -524,7 +524,7 @@ print(facts.groupby(full["method"], sort=False).sum().to_string(), end="\n\n")
 at_paper = ledger.ledger(of_paper).query("paper == 'ocfl-extended' and measure == 'RAND'")
 for name, rows in at_paper[at_paper["seeds"] > 1].groupby("method", sort=False):
     answers = rows["status"].value_counts().to_dict()
-    wrong = ledger.placebo(rows)["ocfl-extended", "1"]
+    wrong = counting.placebo(rows)["ocfl-extended", "1"]
     said = ", ".join(f"{count} {word}" for word, count in answers.items())
     print(f"{name:9s} {said}; placebo {wrong:.0%}")
 
@@ -536,7 +536,7 @@ for name, rows in at_paper[at_paper["seeds"] > 1].groupby("method", sort=False):
 of_affinity = at_paper[at_paper["method"] == "OCFL-AFF"]
 for balance, rows in of_affinity[of_affinity["seeds"] > 1].groupby("balance"):
     right = (rows["status"] == "reproduced").mean()
-    alike = [ledger.placebo(same)["ocfl-extended", "1"] for _, same in rows.groupby("clients")]
+    alike = [counting.placebo(same)["ocfl-extended", "1"] for _, same in rows.groupby("clients")]
     print(f"OCFL-AFF, {balance}: right scenarios {right:.0%}, ", end="")
     print(f"wrong ones with groups of the same sizes {np.mean(alike):.0%}")
 true = sum(past.summary["OCFL-AFF"]["ari"] == 1 for past in at_full_scale)

@@ -41,7 +41,7 @@ from cflkit.reproduce import claims, ledger, papers, records
 
 sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
 import pages
-from reports import figures, maps, tables, worth
+from reports import counting, figures, maps, tables, worth
 
 plots.style()
 
@@ -230,8 +230,8 @@ print(f"perfect clusters in round 21 have the RAND {late / papers.ocfl.TABLE_ROU
 # A count of reproduced numbers should therefore count facts. The next cell counts in three ways.
 
 # %% tags=["hide-input", "nbval-check-output"]
-good, once = book["status"].eq("reproduced"), ledger.count_once(book)
-flat, run = ledger.equal_seeds(book), book["status"].isin(ledger.ANSWERS)
+good, once = book["status"].eq("reproduced"), counting.count_once(book)
+flat, run = counting.equal_seeds(book), book["status"].isin(ledger.ANSWERS)
 pairs = zip(book["paper"], book["method"], strict=True)
 of_sign = pd.Series(
     [method in papers.PAPERS[paper].wrong_sign for paper, method in pairs], book.index

@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 import pandas as pd
-from reports import catalogue, results, sentences, thresholds
+from reports import catalogue, counting, results, sentences, thresholds
 
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
@@ -87,7 +87,7 @@ def write_pages() -> list[Path]:
 
 def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
     """Build all tables from the committed records and their ledger, by the names in the markers."""
-    counts = ledger.counts(table)
+    counts = counting.counts(table)
     counts = counts.assign(numbers=counts[list(ledger.STATUS)].sum(axis=1))
     parts = {
         "lessons": notebook_table(range(FIRST_REPORT)),
@@ -240,7 +240,7 @@ def kinds(table: pd.DataFrame) -> str:
     heads = ["published numbers of", "published"]
     found = []
     for scale, (prefix, _) in ledger.SCALES.items():
-        answers, once = ledger.answers_at(table, scale), ledger.count_once(table, prefix)
+        answers, once = ledger.answers_at(table, scale), counting.count_once(table, prefix)
         found += [(answers.isin(ledger.ANSWERS), once), (answers.eq("reproduced"), once)]
     heads += ["papers' scale: run", "reproduced", "reduced scale: run", "agrees"]
     rows = [
@@ -288,7 +288,7 @@ def placebo(table: pd.DataFrame) -> str:
     by = ["paper", "table", "method"]
     own = table[table["seeds"].gt(1) & ~table["fixed"]]
     passes = own["status"].eq("reproduced").groupby([own[name] for name in by])
-    shares = passes.agg(["size", "mean"]).assign(wrong=ledger.placebo(table, by=by)).dropna()
+    shares = passes.agg(["size", "mean"]).assign(wrong=counting.placebo(table, by=by)).dropna()
     rows = [
         (f"{paper}, {name}", method, size, f"{right:.0%}", f"{wrong:.0%}")
         for (paper, name, method), size, right, wrong in shares.itertuples()

@@ -4,9 +4,7 @@ C. Briggs, Z. Fan, P. Andras: Federated learning with hierarchical clustering of
 improve training on non-IID data. IJCNN 2020.
 """
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
@@ -54,7 +52,7 @@ class Briggs(Method):
     weighting: Weighting = "samples"
 
     @model_validator(mode="after")
-    def consistent(self) -> Briggs:
+    def consistent(self) -> Self:
         """Refuse a threshold above all distances, and a wrong sign unless the metric is cosine."""
         if self.metric == "cosine" and self.threshold > OPPOSITE:
             raise ValueError(

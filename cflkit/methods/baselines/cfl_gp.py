@@ -4,8 +4,6 @@ H. Kim, H. Kim, G. de Veciana: Clustered federated learning via gradient-based p
 2024. Written from descriptions; ``report="own update"`` is as in the code of EMD-CFL's comparison.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

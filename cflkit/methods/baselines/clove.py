@@ -6,8 +6,6 @@ idea. It was not compared with the authors' code: that the clusters are found an
 and that they are matched to models by the sum of losses, is our reading.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Personal models that the server mixes, with weights that it learns: pFedGraph and FedSaC."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Literal
 

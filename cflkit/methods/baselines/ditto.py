@@ -4,8 +4,6 @@ T. Li, S. Hu, A. Beirami, V. Smith: Ditto: fair and robust federated learning th
 personalization. ICML 2021, Algorithm 1.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -5,8 +5,6 @@ T. Yu, E. Bagdasaryan, V. Shmatikov: Salvaging federated learning by local adapt
 updates lead to representation learning. NeurIPS 2022.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ clustering ensembles. ACM Multimedia 2023. There is no code of its authors. This
 EMD-CFL's comparison describes and runs it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -5,8 +5,6 @@ learning on non-IID data through weight-driven client clustering. IPDPS Workshop
 have published no code.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic.dataclasses import dataclass

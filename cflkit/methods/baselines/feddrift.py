@@ -8,8 +8,6 @@ data of earlier time steps that were its clients'. Here, clients train on their 
 and a model without clients is forgotten.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

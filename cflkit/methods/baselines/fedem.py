@@ -4,8 +4,6 @@ O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal: Federated multi-task learn
 of distributions. NeurIPS 2021, Algorithm 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import ClassVar, Literal

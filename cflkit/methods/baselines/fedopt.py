@@ -4,8 +4,6 @@ S. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H.
 federated optimization. ICLR 2021, Algorithm 2.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

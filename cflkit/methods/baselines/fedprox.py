@@ -4,8 +4,6 @@ T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: Federated opti
 heterogeneous networks. MLSys 2020, Algorithm 2.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

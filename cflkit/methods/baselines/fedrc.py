@@ -4,8 +4,6 @@ Y. Guo, X. Tang, T. Lin: FedRC: tackling diverse distribution shifts challenge i
 by robust clustering. ICML 2024.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

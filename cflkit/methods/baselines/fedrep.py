@@ -4,8 +4,6 @@ L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: Exploiting shared representa
 personalized federated learning. ICML 2021, Algorithm 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ K. Yan, S. Cui, A. Wuerkaixi, J. Zhang, B. Han, G. Niu, M. Sugiyama, C. Zhang: B
 and complementarity for federated learning. ICML 2024.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Y. Ruan, C. Joe-Wong: FedSoft: soft clustered federated learning with proximal l
 AAAI 2022, Algorithm 1.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch

@@ -5,8 +5,6 @@ clustering for better personalization. World Wide Web 26, 2023 (federated stocha
 maximisation, Algorithm 1).
 """
 
-from __future__ import annotations
-
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor

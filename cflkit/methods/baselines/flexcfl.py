@@ -7,8 +7,6 @@ All clients take part in the first round here, so there are no newcomers. The mi
 whose data change is not part of this kit.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

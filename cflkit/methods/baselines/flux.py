@@ -5,8 +5,6 @@ descriptor-driven clustered federated learning under arbitrary distribution shif
 The descriptors, their scaling and the clustering are those of the authors' code.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -4,8 +4,6 @@ A. Ghosh, J. Chung, D. Yin, K. Ramchandran: An efficient framework for clustered
 NeurIPS 2020, Algorithm 1 (with model averaging).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 

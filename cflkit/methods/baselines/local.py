@@ -4,8 +4,6 @@ Like one global model, this is a reference that clustering has to beat. The OCFL
 report it.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

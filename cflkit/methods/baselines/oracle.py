@@ -1,7 +1,5 @@
 """FedAvg within the true clusters from the first round, as if the clustering were perfect."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass

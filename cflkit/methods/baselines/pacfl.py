@@ -5,8 +5,6 @@ similarity identification in clustered federated learning via principal angles b
 subspaces. AAAI 2023, Algorithm 1.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import torch

@@ -4,8 +4,6 @@ R. Ye, Z. Ni, F. Wu, S. Chen, Y. Wang: Personalized federated learning with infe
 graphs. ICML 2023.
 """
 
-from __future__ import annotations
-
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What clients are asked by more than one method, and how they weight models by their losses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ multitask optimization under privacy constraints. IEEE Transactions on Neural Ne
 Systems 32(8), 2021.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

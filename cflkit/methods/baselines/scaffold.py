@@ -4,8 +4,6 @@ S. P. Karimireddy, S. Kale, M. Mohri, S. Reddi, S. Stich, A. T. Suresh: SCAFFOLD
 controlled averaging for federated learning. ICML 2020, Algorithm 1 with Option II.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 O. Y. Laitinen Imanov and contributors: Tutorial 022, Clustered Federated Learning. 2026.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -6,8 +6,6 @@ D. Zeng, X. Hu, S. Liu, Y. Yu, Q. Wang, Z. Xu: Stochastic clustered federated le
 are present, and here it is over all that have been.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

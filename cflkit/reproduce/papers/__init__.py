@@ -5,8 +5,6 @@ notebook, a folder of parameter files under ``notebooks/params``, and its tables
 ``data/published``.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

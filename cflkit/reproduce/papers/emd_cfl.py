@@ -13,18 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from cflkit._bounds import (
-    MOST,
-    Angle,
-    Clusters,
-    Count,
-    Natural,
-    NonNegative,
-    Positive,
-    PositiveShare,
-    Repeats,
-    Sample,
-)
+from cflkit import _bounds as bounds
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection, is_quick
@@ -87,27 +76,27 @@ class Parameters(Run, Selection):
     line_up: ClassVar[Collection[str]] = LINE_UP
 
     version: str
-    clients: Annotated[int, Field(ge=2, le=MOST)] | None
-    samples: Annotated[int, Field(ge=20, le=MOST)] | None
+    clients: Annotated[int, Field(ge=2, le=bounds.MOST)] | None
+    samples: Annotated[int, Field(ge=20, le=bounds.MOST)] | None
     published_split: bool
     partition_seed: Seed
     weights: Literal["imagenet"] | None
-    participants: Count | None
-    epsilon: NonNegative
-    projection: PositiveShare
-    sinkhorn: Positive | None
-    embedded: Sample
-    clusters: Clusters
+    participants: bounds.Count | None
+    epsilon: bounds.NonNegative
+    projection: bounds.PositiveShare
+    sinkhorn: bounds.Positive | None
+    embedded: bounds.Sample
+    clusters: bounds.Clusters
     train_mode: bool
-    mu: NonNegative
-    range_epochs: list[Count] = Field(default=[])
-    repeats: Repeats = 1
-    k: Count | None = None
-    pacfl_angle: Angle | None = None
-    fedclust_distance: Positive | None = None
+    mu: bounds.NonNegative
+    range_epochs: list[bounds.Count] = Field(default=[])
+    repeats: bounds.Repeats = 1
+    k: bounds.Count | None = None
+    pacfl_angle: bounds.Angle | None = None
+    fedclust_distance: bounds.Positive | None = None
     compared: list[str] | None = Field(default=[])
     scene: Literal["none", "join", "random", "late group", "drift"] = "none"
-    change: Natural = 0
+    change: bounds.Natural = 0
     published_distances: bool = False
 
     @field_validator("version")

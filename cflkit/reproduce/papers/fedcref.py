@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cflkit._bounds import (
-    MOST,
-    Count,
-    Match,
-    Natural,
-    Normalisation,
-    Percent,
-    Positive,
-    PositiveShare,
-    Share,
-    Stop,
-)
+from cflkit import _bounds as bounds
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Images, Seed
 
@@ -38,28 +27,28 @@ class Parameters(Images):
 
     folder: ClassVar[str] = "fedcref"
 
-    clients: Annotated[int, Field(ge=2, le=MOST)]  # one client has nobody to compare with
-    samples: Count
-    at_least: Natural
+    clients: Annotated[int, Field(ge=2, le=bounds.MOST)]  # one client has nobody to compare with
+    samples: bounds.Count
+    at_least: bounds.Natural
     unique: bool
-    overlap_fraction: Share
+    overlap_fraction: bounds.Share
     partition_seed: Seed
     clustering: Literal["dirty-uniform", "k-means", "dec"]
-    dirtiness: Share
-    dec_widths: list[Count]
-    dec_steps: Count
-    alpha: Percent
-    theta: Share
-    tau: PositiveShare
-    normalisation: Normalisation
-    match: Match
-    stop: Stop
-    lr: Positive
-    batch_size: Count
-    local_epochs: Count
-    federated_epochs: Count
-    rounds: Count
-    iterations: Count
+    dirtiness: bounds.Share
+    dec_widths: list[bounds.Count]
+    dec_steps: bounds.Count
+    alpha: bounds.Percent
+    theta: bounds.Share
+    tau: bounds.PositiveShare
+    normalisation: bounds.Normalisation
+    match: bounds.Match
+    stop: bounds.Stop
+    lr: bounds.Positive
+    batch_size: bounds.Count
+    local_epochs: bounds.Count
+    federated_epochs: bounds.Count
+    rounds: bounds.Count
+    iterations: bounds.Count
     seed: Seed
 
     @model_validator(mode="after")

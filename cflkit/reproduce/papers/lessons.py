@@ -1,25 +1,15 @@
 """The parameters of notebooks that make no records: some lessons, the ledger and the reports."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from cflkit._bounds import (
-    MOST,
-    CosineThreshold,
-    Count,
-    Momentum,
-    Positive,
-    Repeats,
-    Share,
-)
+from cflkit import _bounds as bounds
 from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
-Samples = Annotated[int, Field(ge=20, le=MOST)]  # of a client
+Samples = Annotated[int, Field(ge=20, le=bounds.MOST)]  # of a client
 # The figures of a lesson have a mark or a row for each client, and a place for each round
 MOST_CLIENTS, MOST_ROUNDS = 100, 100
 # A smaller step is lost in the last digit of a float32, and after a larger one nothing is learned
@@ -44,8 +34,8 @@ Noises = Annotated[
 class Trained(Parameters):
     """What most lessons have in common: how clients train."""
 
-    local_epochs: Count
-    batch_size: Count
+    local_epochs: bounds.Count
+    batch_size: bounds.Count
     lr: Rate
     seed: Seed
 
@@ -74,9 +64,9 @@ class FederatedAveraging(Trained):
 class DriftMeasured(Images, Trained):
     """Parameters of ``01b_drift_measured``."""
 
-    clients: Annotated[int, Field(ge=3, le=MOST)]
-    rounds: Count
-    repeats: Repeats
+    clients: Annotated[int, Field(ge=3, le=bounds.MOST)]
+    rounds: bounds.Count
+    repeats: bounds.Repeats
 
 
 class ClientsDisagree(Parameters):
@@ -93,15 +83,15 @@ class ClientsDisagree(Parameters):
 class FourScenarios(Scenario, Trained):
     """Parameters of ``02b_four_scenarios``."""
 
-    rounds: Annotated[int, Field(ge=2, le=MOST)]
-    repeats: Repeats
+    rounds: Annotated[int, Field(ge=2, le=bounds.MOST)]
+    repeats: bounds.Repeats
 
 
 class OCFLTemperature(FourGroups):
     """Parameters of ``03_ocfl_temperature``."""
 
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
-    local_epochs: Count
+    local_epochs: bounds.Count
     lr: Rate
 
 
@@ -110,16 +100,16 @@ class OlderRules(Parameters):
 
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
     lr: Rate
-    cut: CosineThreshold
-    eps1: Positive
-    eps2: Positive
+    cut: bounds.CosineThreshold
+    eps1: bounds.Positive
+    eps2: bounds.Positive
     seed: Seed
 
 
 class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04b_an_autopsy``."""
 
-    repeats: Repeats
+    repeats: bounds.Repeats
 
 
 class MethodsAsMatrices(Parameters):
@@ -136,20 +126,20 @@ class MethodsAsMatrices(Parameters):
 class MapOfTheMethods(Trained):
     """Parameters of ``09b_catalogue``; ``clients`` is a multiple of four."""
 
-    clients: Annotated[int, Field(ge=8, le=MOST, multiple_of=4)]
+    clients: Annotated[int, Field(ge=8, le=bounds.MOST, multiple_of=4)]
     samples: Samples
-    momentum: Momentum
-    rounds: Annotated[int, Field(ge=2, le=MOST)]
+    momentum: bounds.Momentum
+    rounds: Annotated[int, Field(ge=2, le=bounds.MOST)]
 
 
 class Changing(Parameters):
     """What lessons have in common whose clients come late or change."""
 
     rounds: Annotated[int, Field(ge=3, le=MOST_ROUNDS)]
-    change: Count
+    change: bounds.Count
 
     @model_validator(mode="after")
-    def change_within_the_rounds(self) -> Changing:
+    def change_within_the_rounds(self) -> Self:
         """Refuse a change after the last round."""
         if self.change >= self.rounds:
             raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
@@ -159,13 +149,13 @@ class Changing(Parameters):
 class PrivacyAndChange(Changing, Trained):
     """Parameters of ``10b_privacy_and_change_controls``; ``clients`` is even."""
 
-    clients: Annotated[int, Field(ge=6, le=MOST, multiple_of=2)]
+    clients: Annotated[int, Field(ge=6, le=bounds.MOST, multiple_of=2)]
     samples: Samples
-    momentum: Momentum
+    momentum: bounds.Momentum
     clip: Clip
     noises: Noises
-    threshold: Positive
-    repeats: Repeats
+    threshold: bounds.Positive
+    repeats: bounds.Repeats
 
 
 class Report(Parameters):
@@ -179,9 +169,9 @@ class FedCRef(Parameters):
 
     clients: Annotated[int, Field(ge=4, le=MOST_CLIENTS)]
     samples: Samples
-    overlap: Share
-    dirtiness: Share
-    threshold: Share
+    overlap: bounds.Share
+    dirtiness: bounds.Share
+    threshold: bounds.Share
     seed: Seed
 
 
@@ -192,7 +182,7 @@ class ExplainingClusterModels(Parameters):
     draws: Samples
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
     lr: Rate
-    step: Count
+    step: bounds.Count
     seed: Seed
 
 
@@ -213,12 +203,12 @@ class TutorialTable(Parameters):
     clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS, multiple_of=3)]
     height: Annotated[float, Field(ge=0, le=20)]  # in standard deviations of the noise
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
-    warm_up: Count
+    warm_up: bounds.Count
     lr: Rate
     seed: Seed
 
     @model_validator(mode="after")
-    def rounds_after_the_warm_up(self) -> TutorialTable:
+    def rounds_after_the_warm_up(self) -> Self:
         """Refuse a warm-up without a round after it."""
         if self.warm_up >= self.rounds:
             raise ValueError(f"warm_up = {self.warm_up} must be below rounds = {self.rounds}")

@@ -8,7 +8,7 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -54,13 +54,13 @@ class Parameters(OCFLMethods, Selection):
 
     central_every: Count
     repeats: Repeats = 1
-    engine: Literal["threads", "graphs", "stacked"] | None = None
+    engine: Literal["threads", "stacked"] | None = None
     perturbation: Seed | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     epsilon: NonNegative = 0.1
 
     @model_validator(mode="after")
-    def has_what_emd_cfl_needs(self) -> Parameters:
+    def has_what_emd_cfl_needs(self) -> Self:
         """Refuse EMD-CFL if clients have no validation samples."""
         if "EMD-CFL" in (self.only or ()) and not self.validation:
             raise ValueError("EMD-CFL needs validation samples: set validation, for example to 0.1")

@@ -29,8 +29,11 @@ from sphinx.cmd.build import build_main
 
 import cflkit
 from cflkit import _project
-from cflkit.reproduce import kept
 from cflkit.reproduce.records import PROJECT
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+import keep
 
 HERE = Path(__file__).parent
 STAGE = PROJECT / "data" / "cache" / "book"
@@ -41,8 +44,8 @@ KEPT = """# Runs, executed
 
 These notebooks were executed with the parameters of a paper's run, and kept as they ended.
 `make full` executes those again that fit the machine, and compares what came out: the clusters
-exactly, and scores within a tolerance that stands there. With `--keep`,
-`python -m cflkit run NOTEBOOK` leaves such a notebook beside the record of any run.
+exactly, and scores within a tolerance that stands there. `python notebooks/src/keep.py NOTEBOOK`
+runs a notebook, and leaves such a one beside its record.
 
 | run | minutes of one core, or of the GPU | GiB of memory | device |
 |---|--:|--:|---|"""
@@ -132,7 +135,7 @@ def write(path: Path, text: str) -> None:
 
 def kept_page(pages: list[Path]) -> str:
     """Write the list of the kept notebooks, with what each needs."""
-    listed = [one for one in kept.listed() if one.path.relative_to(PROJECT) in pages]
+    listed = [one for one in keep.listed() if one.path.relative_to(PROJECT) in pages]
     rows = [
         f"| [{one.path.stem}](full/{one.path.name}) "
         f"| {one.minutes} | {one.memory_gib} | {one.device} |"

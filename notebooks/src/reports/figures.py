@@ -167,7 +167,7 @@ def points(ax: Axes, table: pd.DataFrame, looks: Mapping[str, Any], **look: Any)
 
 
 def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
-    """Draw the share of each answer in every table: a panel per scale of `ledger.counts`.
+    """Draw the share of each answer in every table: a panel per scale of `counting.counts`.
 
     Tables without a run at any scale share one bar per paper. Counts stand where they fit.
     """

@@ -8,7 +8,13 @@ from itertools import product
 import pandas as pd
 
 from cflkit.reproduce.papers import explanations
-from cflkit.reproduce.records import PUBLISHED, Record, rows_as_published
+from cflkit.reproduce.records import AS_PUBLISHED, PUBLISHED, Record
+
+
+def rows_as_published(run: Record, name: str) -> pd.DataFrame:
+    """Return the rows of a method in a run; if the run has it as published, the rows of that."""
+    of = run.by_method
+    return of.get(name + AS_PUBLISHED, of.get(name, run.rounds.iloc[:0]))
 
 
 def archived() -> pd.DataFrame:

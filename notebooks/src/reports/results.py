@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import emd_cfl, fedcref
 from cflkit.reproduce.records import AS_PUBLISHED, Record
@@ -16,9 +19,39 @@ Cells = dict[str, str]
 TWIN = "Signatures" + AS_PUBLISHED  # the tutorial's method as its code has it
 
 
+@dataclass(frozen=True)
+class Paired:
+    """The differences between two methods whose runs have the same seeds (`differences`)."""
+
+    mean: float  # NaN without a pair
+    half_width: float  # half of the interval; NaN if there is none
+    n: int  # the number of pairs
+
+    def text(self, digits: int) -> str:
+        """Format as ``+1.2 ± 0.3``; without an interval, the number of pairs stands there."""
+        if not self.n:
+            return "–"
+        mean = f"{self.mean:+z.{digits}f}"
+        if np.isnan(self.half_width):
+            return f"{mean} (n = {self.n})"
+        return f"{mean} ± {self.half_width:.{digits}f}"
+
+
+def differences(scores: ArrayLike, other: ArrayLike) -> Paired:
+    """Compute the mean of paired differences ``[n]``, and their 90 % t-interval over the pairs.
+
+    There is no interval if there are fewer than three pairs, or if all differences are equal, up to
+    rounding: other pairs might still differ.
+    """
+    gained = np.asarray(scores, dtype=float) - np.asarray(other, dtype=float)
+    mean = float(gained.mean()) if (n := len(gained)) else np.nan
+    equal = n < 3 or np.ptp(gained) <= 1e-9 * max(1, abs(mean))
+    return Paired(mean, np.nan if equal else stats.half_width(gained), n)
+
+
 def paired(
     runs: Sequence[Record], first: str, second: str, measure: str, factor: float = 1
-) -> stats.Paired:
+) -> Paired:
     """Compare two methods in a measure of the summaries, seed by seed, also across records.
 
     The runs are those of one scenario. Of several with a seed, the newest counts.
@@ -31,7 +64,7 @@ def paired(
 
     ends, others = by_seeds(first), by_seeds(second)
     common = [seeds for seeds in ends if seeds in others]
-    return stats.paired([ends[seeds] for seeds in common], [others[seeds] for seeds in common])
+    return differences([ends[seeds] for seeds in common], [others[seeds] for seeds in common])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pandas as pd
 from cflkit.reproduce import ledger, papers, records
 from cflkit.reproduce.papers.emd_cfl import working_range
 from cflkit.reproduce.records import Record
-from reports import tables
+from reports import counting, tables
 from reports.thresholds import recorded_scores
 
 OCFL, EMD = "93_report_ocfl.ipynb", "95_report_emd_cfl.ipynb"
@@ -31,7 +31,7 @@ def paragraphs(committed: Sequence[Record], book: pd.DataFrame) -> dict[str, str
 def counts(book: pd.DataFrame) -> str:
     """Say how many numbers at the papers' scale are reproduced, and which of them weigh less."""
     good = book["status"].eq("reproduced")
-    once = ledger.count_once(book)
+    once = counting.count_once(book)
     wrong = pd.Series(
         [
             method in papers.PAPERS[paper].wrong_sign
@@ -40,7 +40,7 @@ def counts(book: pd.DataFrame) -> str:
         book.index,
     )
     run = (book["status"].isin(ledger.ANSWERS) & once).sum()
-    flat = ledger.equal_seeds(book)
+    flat = counting.equal_seeds(book)
     return (
         "Each run number counts once. In brackets, it counts in every table that repeats it, and once for each measure that "
         f"must have the same value. So at the papers' scale, {(good & once).sum()} of {run} numbers are reproduced. Of these, "
@@ -64,7 +64,7 @@ def scores_of_ocfl(committed: Sequence[Record], book: pd.DataFrame) -> str:
     )
     right = early[early["method"] != "OCFL-MS"]
     scenarios = right.groupby([*papers.ocfl.SCENARIO])["ARI in round 1"].min()
-    wrong = ledger.placebo(book, by=["paper", "table", "method"])["ocfl-extended", "1"]
+    wrong = counting.placebo(book, by=["paper", "table", "method"])["ocfl-extended", "1"]
     return (
         "Most printed scores of k-means and HDBSCAN come out again. That is less than it seems. With the right groups, all three "
         f"measures follow from the round of clustering alone, so that {good['OCFL-KM'] + good['OCFL-HDB']} of the {good.sum()} "

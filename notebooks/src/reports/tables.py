@@ -21,6 +21,7 @@ from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import PAPERS, ocfl
 from cflkit.reproduce.records import Record
 from cflkit.reproduce.stats import LEVEL, Comparison
+from reports.maps import rows_as_published
 
 # A value of each round, from round 1 on
 Curve = Sequence[float]
@@ -214,7 +215,7 @@ def outcomes(runs: Sequence[Record], printed: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for run, name in product(runs, ocfl.CLUSTERERS):
         scenario = ledger.scenario_of(run, "ocfl")
-        found, theirs = records.rows_as_published(run, name), printed.loc[(*scenario, name)]
+        found, theirs = rows_as_published(run, name), printed.loc[(*scenario, name)]
         ari, fired = found["ari"].iloc[-1], int(theirs["clustering round"])
         row = scenario_and_seed(run) | {"method": name, "ARI": ari}
         row |= {"round": ocfl.round_as_in_the_tables(found), "printed round": fired}

@@ -27,7 +27,7 @@ LEVEL, DRAWS = 0.9, 4000
 def pairs(book: pd.DataFrame, prefix: str = "", factor: float = 1) -> pd.DataFrame:
     """Compare each published number with our runs of every scenario of its table.
 
-    The numbers are those of `ledger.placebo`, and the prefix is that of a scale. A row per number
+    The numbers are those of `counting.placebo`, and the prefix is that of a scale. A row per number
     and scenario of the runs has the columns of `KEY`; ``number`` and ``runs``, which are scenarios;
     whether the comparison ``passes`` as reproduced; and whether both scenarios have groups that are
     ``alike`` in size. A factor makes both margins of the rule wider or narrower.
