@@ -9,3 +9,5 @@ from cflkit.datasets import own_data
 from cflkit.datasets.files import DatasetError, roots
 from cflkit.datasets.images import ImageSet
 from cflkit.datasets.named import load, names
+
+__all__ = ["DatasetError", "ImageSet", "load", "names", "own_data", "roots"]

@@ -24,3 +24,29 @@ from cflkit.federation.requests import (
     check_finite,
 )
 from cflkit.federation.training import on_cores
+
+__all__ = [
+    "NOBODY",
+    "Ask",
+    "Client",
+    "ClientsAbsent",
+    "Conversation",
+    "Diverged",
+    "Federation",
+    "FederationLike",
+    "Hook",
+    "Jobs",
+    "LocalTraining",
+    "Losses",
+    "Privacy",
+    "Request",
+    "Send",
+    "Server",
+    "Train",
+    "ask_clients",
+    "check_finite",
+    "default_device",
+    "f1_and_accuracy",
+    "on_cores",
+    "usable_cores",
+]

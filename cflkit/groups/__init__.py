@@ -20,6 +20,8 @@ from cflkit.clustering import Clusterer, Labels
 from cflkit.groups.evidence import Evidence, EvidenceError, as_evidence, read
 from cflkit.halves import FEW, SHARED, Halves, agreement, compare_matrices, replicated
 
+__all__ = ["Answer", "Evidence", "EvidenceError", "as_evidence", "groups", "hit_rate", "read"]
+
 ALIKE, DEGREES, GROUPS = "alike", "by degrees", "groups"
 # The typical correlation of two clients' differences from which they differ by degrees: in several
 # rounds, where it has no noise, and in one look. Both were chosen on the draws 300 to 304, as

@@ -86,3 +86,6 @@ def make(name: str, **options: Any) -> Method:
         return METHODS[name](**options)
     except ValidationError as error:
         raise ValueError(f"method {name!r}: {one_line(error)}") from error
+
+
+__all__ = ["METHODS", "Method", "make"]

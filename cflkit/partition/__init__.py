@@ -7,6 +7,7 @@ the clients draw from, and the partition of its pool. Only the recipes of `shift
 Every recipe raises a `PartitionError` for arguments out of bounds, and for images that are too few
 or do not suit it.
 """
+# ruff: noqa: F401
 
 from cflkit.partition.manifest import Partition, PartitionError, class_counts, integers
 from cflkit.partition.mixtures import by_owners, class_mixtures, dirichlet, iid, with_validation

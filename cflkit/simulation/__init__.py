@@ -2,3 +2,5 @@
 
 from cflkit.simulation.evaluation import History
 from cflkit.simulation.loop import run
+
+__all__ = ["History", "run"]
