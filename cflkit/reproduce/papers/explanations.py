@@ -123,7 +123,9 @@ def trained(
     source = records.find_record(run.trained_in)
     state = records.kept_models(source.id)
     if source.paper != ocfl.Parameters.folder or not state.exists():
-        raise ParameterError(f"trained_in: {source.id} has no models; run 03b again with CFLKIT_KEEP_MODELS=1")
+        raise ParameterError(
+            f"trained_in: {source.id} has no models; run 03b again with CFLKIT_KEEP_MODELS=1"
+        )
     of = ocfl.Parameters.checked(source.parameters)
     methods = ocfl.chosen(of, images, split)
     return methods, ocfl.play(of, federation, methods, of.rounds, state)
