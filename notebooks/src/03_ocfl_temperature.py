@@ -375,7 +375,7 @@ def walk_frame(t):
     return figure
 
 
-moments = [0, 4, 9, 19, 39]
+moments = [0, 4, 9, 39]
 plots.show_frames(
     [walk_frame(t) for t in moments],
     [f"round {t + 1}" for t in moments],

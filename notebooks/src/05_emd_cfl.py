@@ -408,7 +408,7 @@ for place, ends in enumerate(ranges.values()):
         )
 ticks = (0.01, 0.03, 0.1, 0.3)
 right.set(xlim=(0.004, 0.4), xticks=ticks, xticklabels=ticks, xlabel="ε", ylim=(2.6, -0.7))
-right.set_title("Two have a working range, four rotations have none")
+right.set_title("No single ε works for all three")
 plots.show(
     figure,
     5,

@@ -177,7 +177,7 @@ def frame(place):
 
 
 last = len(back["noise"][0]) - 1
-places = sorted({1, 2, 4, 6, 8, last} & set(range(last + 1)))
+places = sorted({0, 1, 2, 4, 6, last} & set(range(last + 1)))
 plots.show_frames(
     [frame(place) for place in places],
     [f"{min(place * run.step, image[0].numel())} of 784 pixels" for place in places],
@@ -185,11 +185,12 @@ plots.show_frames(
     "Left: three maps of one image, bright where they call a pixel important. Middle: the pixels that are back. Right: the probability of the class; the shaded area is the score.",
     "Three rows, for GradCAM, noise and brightness. As pixels come back, strokes of the digit appear in the first and last row, "
     "and scattered dots in the middle row. Each curve rises and the area below it fills, most for brightness.",
+    first=1,
 )
 
 # %% [markdown]
-# Brightness needs the smallest share, about an eighth of the pixels, because a few of them show the shape. GradCAM needs about a third: it first brings back the middle stroke, which alone could be a 1.
-# Noise, which brings back dots from everywhere, needs more than half. All the same, its area is far from 0 at the end. But first, what is GradCAM?
+# Brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back only the middle of the 3.
+# Noise, which brings back dots from everywhere, needs about a third. All the same, its area is far from 0 at the end. But first, what is GradCAM?
 #
 # ## GradCAM in three lines
 #
