@@ -28,7 +28,7 @@
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
-# **Study minutes:** 22. **Minutes on two cores:** 1.5
+# **Study minutes:** 22. **Minutes on two cores:** 0.5
 #
 # **Papers.** C. Briggs, Z. Fan, P. Andras, *Federated learning with hierarchical clustering of local updates*, IJCNN 2020.
 # F. Sattler, K.-R. Müller, W. Samek, *Clustered Federated Learning*, IEEE TNNLS 2021.
