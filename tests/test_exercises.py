@@ -238,7 +238,7 @@ OTHERWISE = {
     "10.3": lambda members, others: (
         mannwhitneyu(others, members).statistic / (len(members) * len(others))
     ),
-    "10.4": attributed,
+    "11.1": attributed,
     "90.1": ledger.half_width,
     "90.2": lambda value, ours, near, far: ledger.status(value, ours, Margin(near, far, 0)),
     "90.3": adjusted_rand_score,

@@ -67,7 +67,9 @@ def umbrella(
         look = {"color": COLOURS[group % 8], "marker": MARKERS[group % 8]}
         axes.plot([0, x], [0, y], linewidth=1.2, markersize=4, markevery=[1], **look)
     height = float(np.linalg.norm(mean) / unit)
-    axes.plot([0, 0], [-0.3, height], color="black", linewidth=3, solid_capstyle="round")
+    # The grip, which only makes an umbrella of it, and the mean
+    axes.plot([0, 0], [-0.3, 0], color="0.85", linewidth=3)
+    axes.plot([0, 0], [0, height], color="black", linewidth=3, solid_capstyle="round")
     axes.set(xlim=(-1.2, 1.2), ylim=(-0.4, 1.15), xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_visible(False)
     return axes

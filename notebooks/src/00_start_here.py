@@ -28,7 +28,7 @@
 # How to run, change and reset a notebook is on the page [Working with the kit](working_with_the_kit.md). Before any code, you can
 # [play](play.html): the page trains such clients in your browser.
 #
-# **Study minutes:** 9. **Minutes on two cores:** 0.5
+# **Study minutes:** 12. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
 
@@ -95,7 +95,10 @@ plots.show(
 # OCFL measures in each round how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
 # a clustering algorithm, puts clients together whose updates are close. From then on, each cluster trains a model of its own.
 #
-# **Predict.** Which of the three is best, and which is worst? How many points of accuracy lie between the best and the second, and between the second and the worst? (A point is 0.01.)
+# **Predict.** Which of the three is best, and which is worst? Which mean accuracy do you expect of one model per cluster? Write this number into the next cell, and execute the cells from there. Figure 2 then shows your guess.
+
+# %%
+guess = None  # an accuracy, from 0 to 1
 
 # %%
 training = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
@@ -145,8 +148,12 @@ def frame(name):
     mean = accuracy[name].mean()
     ax.hlines(mean, -0.7, run.clients - 0.6, color="black", linewidth=1.5)
     ax.text(run.clients - 0.2, mean, f"{name} {mean:.2f}", weight="bold", va="center")
+    if guess is not None:
+        ax.axhline(guess, color="black", linestyle="--", linewidth=1)
+        ax.text(-0.5, guess, "your guess", va="bottom", fontsize=9)
     ax.set(xlim=(-0.7, run.clients - 0.4), ylabel="accuracy", xlabel="clients of each scanner")
-    ax.set_ylim(min(0.5, *(values.min() - 0.02 for values in accuracy.values())), 1)
+    lowest = [values.min() - 0.02 for values in accuracy.values()]
+    ax.set_ylim(min(0.5, guess or 1, *lowest), 1)
     middles = (np.arange(4) + 0.5) * run.clients / 4 - 0.5
     ax.set_xticks(middles, ["0°", "90°", "180°", "270°"])
     is_best = " is best" if len(seen) == 3 and mean == max(map(np.mean, seen.values())) else ""

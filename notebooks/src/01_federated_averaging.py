@@ -27,7 +27,7 @@
 #
 # **Before this:** [00 Start here](00_start_here.ipynb).
 #
-# **Study minutes:** 16. **Minutes on two cores:** 0.5
+# **Study minutes:** 17. **Minutes on two cores:** 0.5
 #
 # **Paper.** H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, *Communication-Efficient
 # Learning of Deep Networks from Decentralized Data*, AISTATS 2017.
@@ -215,10 +215,15 @@ plots.show(
 # All clients of both federations start from the model that FedAvg has trained above, and train alone for up to 16 epochs. (A **job** is one model on one client.
 # `Jobs(models, model_of, client_of)` lists many at once.)
 #
-# **Predict.** After 8 epochs, how long is the mean of the six updates, in per cent of the length of a single one? Guess one number for each federation. (Six updates of equal length at right angles to each
-# other have a mean of length $1/\sqrt 6$, which is 41 %.)
-#
-# In Figure 2, updates are the ribs of an umbrella. They start at the common model, and the black handle goes from there up to the mean update. The piece below is only the grip.
+# **Predict.** After 8 epochs, how long is the mean of the six updates, in per cent of the length of a single one? (Six updates of equal length at right angles to each
+# other have a mean of length $1/\sqrt 6$, which is 41 %.) Write your number for the dissimilar clients into the next cell, and execute the cells from there. Figure 2 then shows your guess.
+
+# %%
+guess = None  # per cent, from 0 to 100
+
+# %% [markdown]
+# In Figure 2, updates are the ribs of an umbrella. All of them start at the common model. The black line starts there, too, and ends at the mean update. So the more the mean keeps, the longer is the black line. (The pale piece
+# below has no meaning. It only makes the umbrella easy to recognise.)
 
 # %%
 epochs, everyone = [1, 2, 4, 8, 16], torch.arange(run.clients)
@@ -247,6 +252,9 @@ def frame(step):
         survives = float(path[step].mean(dim=0).norm() / path[step].norm(dim=1).mean())
         opening = np.degrees(plots.openings(path[step]).mean())
         ax.set_title(f"{name}, {opening:.0f}° from their mean,\nwhich keeps {survives:.0%}")
+        if guess is not None and name.startswith("dis"):
+            ax.axhline(guess / 100, color="black", linestyle="--", linewidth=1)
+            ax.text(1.2, guess / 100, "your guess", ha="right", va="bottom", fontsize=9)
     return figure
 
 
@@ -254,11 +262,11 @@ plots.show_frames(
     [frame(step) for step in range(len(epochs))],
     [f"{count} local epoch{'s' if count > 1 else ''}" for count in epochs],
     2,
-    "**Similar clients drift together, dissimilar ones apart.** Each line is the update of a client, from the shared model at the bottom; colours and marks are groups, and the grey clients have none. "
-    "The black handle is the mean update, which the server keeps. An update has 650 numbers, so this is a view from the side: each line has its true length and its true angle to the handle, in units of the mean length. "
+    "**Similar clients drift together, dissimilar ones apart.** Each rib is the update of a client; colours and marks are groups, and the grey clients have none. "
+    "The black line is the mean of the six updates, and this is what the server keeps. All lines start at the shared model. An update has 650 numbers, so this is a view from the side: each rib has its true length and its true angle to the black line, in units of the mean length. "
     "The three groups point in three directions, with angles of more than 90° between them.",
-    "Two umbrellas. The six grey ribs of similar clients stand close around the black handle, which is nearly as long. The coloured "
-    "ribs of dissimilar clients lie nearly flat and point in three directions, and their handle is short.",
+    "Two umbrellas. The six grey ribs of similar clients stand close around the black line, which is nearly as long. The coloured "
+    "ribs of dissimilar clients lie nearly flat and point in three directions, and their black line is short.",
     first=3,
 )
 

@@ -11,9 +11,9 @@
 #
 # **Question.** Three groups of clients see different classes. Is a client better served by one model for all, or by the model of its own cluster?
 #
-# ![Forty-five arrows, one for each of 15 clients and three ways to learn, from the accuracy on the client's own classes to the accuracy on all ten](../figures/02_arrows.png)
+# ![Three rows of handwritten digits that three clients have, each with other digits than the others; below them a row of digits of all kinds](../figures/02_three_clients.png)
 #
-# *Each arrow is a client. It begins at its model's accuracy on the classes that the client has, and ends at the accuracy on all ten digits.*
+# *Three clients, one of each group, have different digits. Client 0 may meet all of them later. Which model should it use?*
 #
 # **Answer.** It depends on the images that the model will meet. A cluster's model wins on the classes of its clients, but it knows nothing of all other classes. How rare must images of other classes be
 # for clusters to be worth it? You will guess a number, and see.
@@ -97,6 +97,18 @@ plots.show(
     "it. In overlapping scenarios, the blocks of two groups share columns. In imbalanced ones, some columns are much darker.",
 )
 
+# %% tags=["hide-input"]
+# The picture at the top of this page: images of a client of each group, and of all classes
+firsts = np.unique(group_of, return_index=True)[1].tolist()
+sheets = {f"client {c} has": images.images[split.train[c][:14]] for c in firsts}
+sheets[f"client {firsts[0]} may meet"] = images.test_images[:14]
+figure, axes = plt.subplots(len(sheets), 1, figsize=(6.5, 3))
+for (title, sheet), ax in zip(sheets.items(), axes, strict=True):
+    plots.image_grid(sheet, columns=14, axes=ax)
+    ax.set_title(title, loc="left")
+plots.save(figure, "02_three_clients")
+plt.close(figure)
+
 # %% [markdown]
 # ## Three ways to learn, two tests
 #
@@ -153,7 +165,6 @@ for place, (name, rows) in enumerate(measured.items()):
     ax.text(middle, 0.04, f"{central:.2f} on all ten", ha="center")
 ax.set(ylim=(0, 1.05), ylabel="accuracy", xticks=[], xlim=(-2, 3 * run.clients + 7))
 ax.spines["bottom"].set_visible(False)
-plots.save(figure, "02_arrows")
 plots.show(
     figure,
     2,
@@ -212,7 +223,7 @@ def mixture(share):
         corner = 10 * column - 1, 10 * row - 1
         frame = {"fill": False, "edgecolor": plots.COLOURS[1], "linewidth": 1.5}
         axes[0].add_patch(Rectangle(corner, 9, 9, clip_on=False, **frame))
-    axes[0].set_title(f"{share:.0%} of the test is foreign (framed)", fontsize=9)
+    axes[0].set_title("foreign images are framed", fontsize=9)
     for name, a, b, look in zip(ways, home, abroad, looks, strict=True):
         axes[1].plot([0, 100], [a, b], color=look["color"], linewidth=1, alpha=0.5)
         now = (1 - share) * a + share * b
@@ -222,7 +233,7 @@ def mixture(share):
     axes[1].set(xlim=(-2, 102), ylim=(0, 1.02), xlabel="foreign images in the test, per cent")
     axes[1].set_ylabel("accuracy")
     best = int(np.argmax((1 - share) * home + share * abroad))
-    axes[1].set_title(f"best: {ways[best]}", loc="left")
+    axes[1].set_title(f"{share:.0%} foreign: {ways[best]} is best", loc="left")
     axes[1].legend(loc="upper right", bbox_to_anchor=(1, 0.85))
     return figure
 

@@ -29,7 +29,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [02 Who wins depends on the test](02_when_clients_disagree.ipynb).
 #
-# **Study minutes:** 22. **Minutes on two cores:** 1
+# **Study minutes:** 23. **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024, and
 # its extended version, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic Assumption*.
@@ -364,8 +364,9 @@ def walk_frame(t):
     axes[0].spines[:].set_visible(False)
     axes[0].set_title(f"all that each client has sent, round {t + 1}")
     rounds = range(1, t + 2)
-    axes[1].plot(rounds, together[: t + 1], color=plots.COLOURS[0], label="the sum so far")
-    axes[1].plot(rounds, alone[: t + 1], ":", color=plots.COLOURS[1], label="this round alone")
+    blue, orange = ({"color": plots.COLOURS[k], "markevery": [-1]} for k in (0, 1))
+    axes[1].plot(rounds, together[: t + 1], marker="o", label="the sum so far", **blue)
+    axes[1].plot(rounds, alone[: t + 1], "s:", markersize=4, label="this round alone", **orange)
     if guess is not None:
         axes[1].axvline(guess, color="black", linestyle="--", linewidth=1, label="your guess")
     axes[1].set(xlim=(0.5, 40.5), ylim=(-0.1, 1.08), xlabel="round", ylabel="ARI")
@@ -374,7 +375,7 @@ def walk_frame(t):
     return figure
 
 
-moments = [0, 4, 9, 19, 39]
+moments = [0, 4, 9, 39]
 plots.show_frames(
     [walk_frame(t) for t in moments],
     [f"round {t + 1}" for t in moments],
@@ -436,7 +437,7 @@ for name, t in agreed.items():
 # In our run, the rule splits early where one round is clear, later where noise is new in every round, and not at all where there are no groups.
 #
 # > **An honest limit.** The halves show which differences *persist*, and not that they matter. With few clients and few images the rule can fire falsely where there are no groups, because what is peculiar to
-# > a client's images repeats in every round. Two halves of a client's images, instead of its rounds, avoid this, but then clients need more images. And the rule can split too early, with two angles in one cluster.
+# > a client's images repeats in every round. Two halves of a client's images, instead of its rounds, avoid this, but then clients need more images. And the rule can split too early, with two angles in one cluster. On twenty other draws, each of the last two claims below held in 18.
 #
 # ## What we saw
 #

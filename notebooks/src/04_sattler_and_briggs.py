@@ -219,7 +219,10 @@ print(f"{len(by_hand)} clusters, ARI {ari:.2f}; the same as the package's: {same
 #
 # A server has no true groups to look at. It must choose $h$ before it sees the tree, or take what has worked elsewhere.
 #
-# **Predict.** The model improves from round to round. Choose the height that you think is right in most of the twenty rounds. Will it be right in all of them?
+# **Predict.** The model improves from round to round. Choose the height that you think is right in most of the twenty rounds. Will it be right in all of them? Write it into the next cell, and execute the cells from there. Figure 2 then shows your guess.
+
+# %%
+guess = None  # a height, from 0 to 2
 
 
 # %%
@@ -240,6 +243,9 @@ for ax, (rate, ends) in zip(axes, windows.items(), strict=True):
     ax.plot(axis, ends[:, 0], color=plots.COLOURS[2], marker="v", markersize=4)
     ax.plot(axis, ends[:, 1], color=plots.COLOURS[2], marker="^", markersize=4)
     ax.axhline(run.cut, color="black", linestyle="--", linewidth=1.2)
+    if guess is not None:
+        ax.axhline(guess, color=plots.COLOURS[1], linestyle=":", label="your guess")
+        ax.legend(loc="lower right")
     ax.set(xlabel="round of the cut", title=f"learning rate {rate:g}", ylim=(0, 1.2))
     ax.set_xticks(axis[axis % 5 == 0])
 axes[0].set_ylabel("height of the cut $h$")

@@ -183,8 +183,8 @@ plots.show(
     1,
     "Five images of each kind, and what the first network of client 0 makes of them. Errors are means over all "
     "images of the kind.",
-    "Three panels of five digits with their reconstructions below. The network draws much the same digit, whatever it is given: "
-    "usual digits come back as themselves, misplaced ones and those of the other client do not.",
+    "Three panels, one for each kind of images. In each of them a row of five digits stands above a row of their "
+    "reconstructions, and the title has the mean error.",
 )
 
 # %% [markdown]
@@ -277,8 +277,12 @@ else:
 # %% [markdown]
 # ## Strict or loose?
 #
-# **Predict.** Of the 43 local clusters (with the defaults), how many find a partner at ϑ = 0.2? And how many communities are there at ϑ = 0.6?
-#
+# **Predict.** Of the 43 local clusters (with the defaults), how many find a partner at ϑ = 0.2? And how many communities are there at ϑ = 0.6? Write this second number into the next cell, and execute the cells from there. Figure 3 then shows your guess.
+
+# %%
+guess = None  # communities at ϑ = 0.6
+
+# %% [markdown]
 # Move the slider of Figure 3. A circle holds the local clusters in which one digit is the most frequent.
 
 
@@ -322,6 +326,9 @@ def frame(value):
         look = {"color": plots.COLOURS[row], "marker": marker, "markersize": 5}
         axes[1].plot(grid[upto], outcomes[upto, row], markevery=[-1], **look)
         axes[1].text(0.7, (15, 22)[row], name, color=look["color"], ha="right")
+    if guess is not None:
+        axes[1].plot(0.6, guess, "kX", fillstyle="none", markersize=9)
+        axes[1].text(0.59, guess, "your guess", ha="right", va="center")
     axes[1].axhline(to_find, color="0.4", linestyle="--", linewidth=1)
     axes[1].text(0.7, to_find + 0.6, "digits", color="0.3", ha="right")
     axes[1].set(xlabel="threshold ϑ", ylabel="number", xticks=(0.2, 0.45, 0.7), xlim=(0.17, 0.73))
@@ -345,7 +352,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# In the middle, no line leaves its circle, and every circle has some. (Ten communities alone would not prove this, because one digit could have two and another none.) The method has found the ten digits of the whole federation, and nobody
+# In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits of the whole federation, and nobody
 # told it that there are ten. (But we chose ϑ by looking at this figure; see the end.) With the defaults, only two clusters
 # find each other at ϑ = 0.2. With a larger ϑ, one wrong line joins two digits, and at 0.6 four communities are left.
 
@@ -363,7 +370,7 @@ federation.converse(method.train_communities())
 general = federation.converse(reconstruction_errors(federation.server, method.models))
 
 # %% [markdown]
-# Nobody gave the communities a name, but their networks can show what they have learned.
+# What have the networks of the communities learned?
 
 # %% tags=["hide-input"]
 stands_for = [int(np.bincount(names[own] + 1).argmax()) - 1 for own in method.communities]

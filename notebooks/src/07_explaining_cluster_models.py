@@ -29,7 +29,7 @@
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 22. **Minutes on two cores:** 0.5
+# **Study minutes:** 23. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5. It is, to its authors' knowledge, the first paper that brings cluster models and explanations together. It asks what accuracy does not tell: do the models of clusters
@@ -107,17 +107,25 @@ def insertion(network, image, heat, c, step):
 # %% [markdown]
 # **Predict.** Figure 1 does this for three maps of one image, under the model of the cluster: GradCAM, a well-known method that we
 # write below; **noise**, which is a random number for each pixel; and the brightness of the image itself. For each map, which share of the pixels must be back before the
-# probability is above 0.5 for the first time?
-#
-# Move the slider.
+# probability is above 0.5 for the first time? Write your share for noise into the next cell, and execute the cells from there. Figure 1 then shows your guess.
+
+# %%
+guess = None  # per cent of the pixels, for noise
+
+# %% [markdown]
+# Move the slider of Figure 1.
 
 # %% tags=["hide-input"]
 layer = "features.8"  # the last convolution, after its ReLU
 answers = of_cluster(seen).softmax(dim=1).detach()
 maps = explain.gradcam(of_cluster, seen, answers.argmax(dim=1), layer)
 right = answers.argmax(dim=1) == truth
-# The first one of the last class that is answered rightly, or the first image if none is
-chosen = int(torch.where(right, truth, -1).argmax())
+# Of the last class that is answered rightly, the widest image, whose form is easy to see
+known = torch.where(right, truth, -1)
+across = torch.linspace(-1, 1, seen.shape[-1], device=seen.device)
+columns = seen.sum(dim=(1, 2)) / seen.sum(dim=(1, 2, 3))[:, None]
+widths = columns @ across.square() - (columns @ across).square()
+chosen = int(torch.where(known == known.max(), widths, -1).argmax())
 image, c = seen[chosen], int(answers[chosen].argmax())
 three = {
     "GradCAM": maps[chosen],
@@ -156,6 +164,9 @@ def frame(place):
         so_far = np.trapezoid(curve[: place + 1]) / (len(curve) - 1)
         word = "final area" if place == last else "area so far"
         line[2].text(0.98, 0.1, f"{word} {so_far:.2f}", ha="right")
+        if guess is not None and name == "noise":
+            line[2].axvline(guess / 100, color="black", linestyle="--", linewidth=1)
+            line[2].text(guess / 100, 0.8, " your guess", fontsize=8)
         line[2].set(xlim=(0, 1), ylim=(0, 1.05), xticks=(0, 0.5, 1), yticks=(0, 1))
         line[2].tick_params(labelbottom=name == list(back)[-1])
     axes[0, 0].set_title("map")
@@ -166,7 +177,7 @@ def frame(place):
 
 
 last = len(back["noise"][0]) - 1
-places = sorted({1, 2, 4, 6, 8, last} & set(range(last + 1)))
+places = sorted({0, 1, 2, 4, 6, last} & set(range(last + 1)))
 plots.show_frames(
     [frame(place) for place in places],
     [f"{min(place * run.step, image[0].numel())} of 784 pixels" for place in places],
@@ -174,12 +185,12 @@ plots.show_frames(
     "Left: three maps of one image, bright where they call a pixel important. Middle: the pixels that are back. Right: the probability of the class; the shaded area is the score.",
     "Three rows, for GradCAM, noise and brightness. As pixels come back, strokes of the digit appear in the first and last row, "
     "and scattered dots in the middle row. Each curve rises and the area below it fills, most for brightness.",
-    first=min(3, len(places) - 1),
+    first=1,
 )
 
 # %% [markdown]
-# Brightness needs the smallest share, about an eighth of the pixels, because a few of them show the shape. GradCAM needs about a third: it first brings back the middle stroke, which alone could be a 1.
-# Noise, which brings back dots from everywhere, needs more than half. All the same, its area is far from 0 at the end. But first, what is GradCAM?
+# Brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back only the middle of the 3.
+# Noise, which brings back dots from everywhere, needs about a third. All the same, its area is far from 0 at the end. But first, what is GradCAM?
 #
 # ## GradCAM in three lines
 #

@@ -28,7 +28,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) helps.
 #
-# **Study minutes:** 19. **Minutes on two cores:** 0.5
+# **Study minutes:** 20. **Minutes on two cores:** 0.5
 #
 # **Source.** O. Y. Laitinen Imanov and contributors, *Tutorial 022: Clustered Federated Learning*, in the documentation of
 # the package unbitrium, 2026 ("the tutorial"). We describe its code and write our own.
@@ -102,7 +102,7 @@ def printed(ax):
         rows = stated[stated["method"] == name]
         for shift, (measure, value) in enumerate(zip(rows["measure"], rows["value"], strict=True)):
             marker = "D" if measure == "Global Acc" else "s"
-            ax.plot(value, place - 0.16 - 0.16 * shift, marker, color="black", markersize=7)
+            ax.plot(value, place - 0.05 - 0.28 * shift, marker, color="black", markersize=7)
     for label, marker in (("published, Global", "D"), ("published, Cluster", "s")):
         ax.plot([], [], marker, color="black", label=label)
     ax.set(yticks=range(3), yticklabels=ROWS.values(), ylim=(2.5, -0.6), xlim=(55, 101))
@@ -128,9 +128,13 @@ plt.close(figure)
 # fails if one of the three other features, which are noise, is larger than the raised one by chance. In Figure 1, each of a million samples is a point: its raised feature, and the largest of the three others. The rule
 # errs on the points above the diagonal.
 #
-# **Predict.** If nothing is raised, $h = 0$, how often is the rule right? And how large must $h$ be so that it is right in nine of ten cases?
-#
-# Move the slider.
+# **Predict.** If nothing is raised, $h = 0$, the features tell nothing, so one of four answers is right. Figure 1 begins there. How large must $h$ be so that the rule is right in nine of ten cases? Write it into the next cell, and execute the cells from there. Figure 1 then shows your guess.
+
+# %%
+guess = None  # a height, from 0 to 3.5
+
+# %% [markdown]
+# The next function computes the best accuracy for a height. Then move the slider of Figure 1.
 
 
 # %%
@@ -175,6 +179,9 @@ def frame(h):
     here = 100 * best_accuracy(h, [1] * 4)
     right.plot(fine[fine <= h], curve[fine <= h], color="0.7")
     right.plot(h, here, "o", color="black")
+    if guess is not None:
+        right.axvline(guess, color="black", linestyle="--", linewidth=1)
+        right.text(guess, 5, " your guess", fontsize=8)
     right.set(xlabel="height $h$", ylabel="accuracy, %", xlim=(-0.15, 3.65), ylim=(0, 105))
     right.set_title(f"$h$ = {h:g}: at best {here:.1f} % right")
     return figure
@@ -188,11 +195,10 @@ plots.show_frames(
     "best rule is right, for four equally likely classes, by the formula below.",
     "Two panels for one height. A cloud of points is cut by a diagonal; the part above it is orange, and gets smaller while the cloud moves to the "
     "right as the height grows. Beside it a curve of the best accuracy rises from 25 per cent at height 0 to 98 per cent at 3.5, with a point on it.",
-    first=heights.index(2),
 )
 
 # %% [markdown]
-# At $h = 0$ the features tell nothing, so one of four guesses is right. For nine of ten, $h$ must be about 2.5. The raised feature has the value $z$ with the density $\varphi(z - h)$, where $\varphi$ is the
+# At the tutorial's $h = 2$, the rule is right in 82 of a hundred cases. For nine of ten, $h$ must be about 2.5. The raised feature has the value $z$ with the density $\varphi(z - h)$, where $\varphi$ is the
 # density of the standard normal distribution. Each of the other three is below $z$ with the probability $\Phi(z)$. So the best possible accuracy, the **ceiling**, is
 #
 # $$A = \int \varphi(z - h)\, \Phi(z)^3 \, dz .$$

@@ -12,9 +12,9 @@
 # **Question.** There are dozens of methods for clients that differ. What does each of them do in one round, and how could one see it
 # without reading its code?
 #
-# ![Six square matrices with the letters A to F: one is evenly grey, one is a diagonal line, several have four dark blocks, and one has cells outside of the blocks](../figures/09_which_is_which.png)
+# ![Four square matrices with the letters A to D: one has four dark blocks, one is a diagonal line, one has also cells outside of the blocks, and one is evenly grey](../figures/09_which_is_which.png)
 #
-# *Six methods after the last round. Dark cells in a row say whose models this client gets. Three look alike.*
+# *Dark cells in a row say whose models this client gets. Six methods end with these four pictures. Which picture do three of them share?*
 #
 # **Answer.** Most of the methods in this package average trained models. They differ only in *whose* models each client gets. So a round
 # can be written as a matrix: the row of a client says how much of each client's model goes into its next model. Read the rows round by
@@ -30,7 +30,7 @@
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb) and
 # [04 Two older rules](04_sattler_and_briggs.ipynb). Lesson [05](05_emd_cfl.ipynb) explains EMD-CFL.
 #
-# **Study minutes:** 18. **Minutes on two cores:** 0.5
+# **Study minutes:** 19. **Minutes on two cores:** 0.5
 #
 # **Source.** A graph of collaboration between clients, with weights, is the idea of pFedGraph (R. Ye et al., ICML 2023). Measuring it for all methods is ours.
 
@@ -120,9 +120,9 @@ history = simulation.run(watched, federation, run.rounds, progress=False)
 
 # %% tags=["hide-input"]
 # The picture at the top of this page
-figure, axes = plt.subplots(1, 6, figsize=(7.6, 1.5))
-puzzle = ("OCFL", "Local", "EMD-CFL", "FedAvg", "pFedGraph", "IFCA")
-for name, letter, ax in zip(puzzle, "ABCDEF", axes, strict=True):
+figure, axes = plt.subplots(1, 4, figsize=(7.6, 2.1))
+puzzle = ("OCFL", "Local", "EMD-CFL", "FedAvg")
+for name, letter, ax in zip(puzzle, "ABCD", axes, strict=True):
     ax.imshow(watched[name].matrices[-1], cmap="Greys", norm=PowerNorm(0.5, 0, 1))
     ax.set(title=letter, xticks=[], yticks=[])
 plots.save(figure, "09_which_is_which")
@@ -336,7 +336,10 @@ print("EMD-CFL ends above FedAvg there:", better)
 #
 # Figure 4 follows two numbers through the rounds.
 #
-# **Predict.** By how many points does OCFL's accuracy rise in the round in which it clusters?
+# **Predict.** By how many points does OCFL's accuracy rise in the round in which it clusters? (A point is 0.01.) Write the number into the next cell, and execute the cells from there. Figure 4 then shows your guess.
+
+# %%
+guess = None  # points
 
 # %% tags=["hide-input"]
 table, same = history.table(), truth[:, None] == truth[None]
@@ -351,14 +354,17 @@ for number, name in enumerate(line_up):
     axes[0].plot(axis, foreign, markersize=5, **look)
     mine = table[table["method"] == name]
     axes[1].plot(mine["round"], mine["accuracy"], markersize=5, label=name, **look)
+if guess is not None and clustered > 1:
+    was = (table["method"] == "OCFL") & (table["round"] == clustered - 1)
+    before = table[was]["accuracy"].item()
+    look = {"fillstyle": "none", "markersize": 11, "label": "your guess"}
+    axes[1].plot(clustered, before + guess / 100, "kX", **look)
 for ax in axes:
     ax.axvline(clustered, color="0.5", linestyle="--", linewidth=1, zorder=0)
 axes[0].text(clustered + 0.15, 0.9, "OCFL clusters", fontsize=8)
 axes[0].set(xlabel="round", ylabel="weight from other groups", ylim=(-0.05, 1))
 axes[1].set(xlabel="round", ylabel="mean accuracy", ylim=(0.2, 1))
-figure.legend(
-    *axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8.5
-)
+figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=8)
 figure.suptitle(
     "OCFL's accuracy jumps in the round in which it stops averaging with other groups", fontsize=10
 )

@@ -242,7 +242,7 @@ def frame(step):
 
 budget = {noise: epsilon(noise, run.rounds) if noise else np.inf for noise in run.noises}
 last = len(run.noises) - 1
-steps = sorted({0, lost_at, min(lost_at + 1, last), last})
+steps = sorted({0, max(lost_at - 1, 0), lost_at, min(lost_at + 1, last), last})
 labels = [f"σ = {noise:g}, ε = {budget[noise]:,.0f}".replace("inf", "∞") for noise in run.noises]
 plots.show_frames(
     [frame(step) for step in steps],
@@ -252,7 +252,6 @@ plots.show_frames(
     "images, up to this noise. The titles have the agreement of both servers' clusters with the groups.",
     "Two panels for one noise. Four dark blocks in a matrix of 20 by 20 clients fade into one even colour. In the second panel "
     "the accuracy with HDBSCAN falls to that of FedAvg, the one with k-means falls later, and that of the oracle last.",
-    first=steps.index(lost_at),
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -294,9 +293,13 @@ def seek(noise):
 sought = {noise: seek(noise) for noise in run.noises}
 
 # %% [markdown]
-# **Predict.** Take the noise at which HDBSCAN has lost the groups in one round. How many rounds must be added until it finds them in the sums? And at the next larger noise?
-#
-# Move the slider of Figure 3: it adds one round after the other.
+# **Predict.** Take the noise at which HDBSCAN has lost the groups in one round. How many rounds must be added until it finds all of them in the sums? Write the number into the next cell, and execute the cells from there. Figure 3 then shows your guess.
+
+# %%
+guess = None  # rounds, from 1 to 10
+
+# %% [markdown]
+# Move the slider of Figure 3.
 
 # %% tags=["hide-input"]
 hidden_at = run.noises[lost_at]
@@ -315,6 +318,8 @@ def added(t):
         if number == 0:
             look |= {"marker": "x", "linestyle": ":", "label": "each round\nalone"}
             axes[1].plot(range(1, t + 1), found[:t, 0], **look)
+    if guess is not None:
+        axes[1].axvline(guess, color="black", linestyle="--", linewidth=1, label="your guess")
     axes[1].set(xlim=(0.5, run.rounds + 0.5), ylim=(-0.1, 1.08), xlabel="rounds added")
     axes[1].set(ylabel="agreement (ARI)", xticks=range(1, run.rounds + 1))
     axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
@@ -335,7 +340,6 @@ plots.show_frames(
     "HDBSCAN's clusters of the sums agree with the groups, up to this round, for three noises; the crosses are its clusters of single rounds.",
     "Two panels. A matrix of even colour turns into four dark blocks while rounds are added. In the second panel a line rises to 1 within a few rounds, the "
     "line of the next noise rises later, and the third one stays low; crosses of single rounds stay below one half.",
-    first=len(shown) - 1,
 )
 
 # %% [markdown]
@@ -450,7 +454,7 @@ claims.check(
 # %% [markdown]
 # ## Exercises
 #
-# 1. **Build.** Given how often a client trains, by which factor must σ grow so that ε stays? Predict it first, in 10.6 of
+# 1. **Build.** Given how often a client trains, by which factor must σ grow so that ε stays? Predict it first, in 10.5 of
 #    [the exercises](exercises/10_privacy_and_clients_that_come_and_go_exercises.ipynb), which also have the reading of shares from a step (10.1).
 # 2. **Break.** Set `rounds = 30`. Which noise still hides the groups from the sums now, and what has become of its ε?
 # 3. **Explain.** Somebody says: "We use differential privacy with ε = 3,000." What is this worth?

@@ -1,8 +1,7 @@
 # %% [markdown]
-# # Exercises: What an update gives away, and clients that come and go
+# # Exercises: What an update gives away
 #
-# They belong to the lesson [10 Hide and seek](../10_privacy_and_clients_that_come_and_go.ipynb), and 10.4 and 10.7 also to
-# [11 Clients that come and go](../11_clients_that_come_and_go.ipynb). For 10.3, see the appendix
+# They belong to the lesson [10 Hide and seek](../10_privacy_and_clients_that_come_and_go.ipynb). For 10.3, see the appendix
 # [10b](../10b_privacy_and_change_controls.ipynb#who-was-a-member-an-attack). Each function gets NumPy arrays.
 
 # %%
@@ -15,7 +14,7 @@ from cflkit import check
 # S. Yeom et al.: Privacy risk in machine learning: analyzing the connection to overfitting. IEEE CSF
 # 2018.
 
-from cflkit.course.exercises import Explain, Implement, Predict
+from cflkit.course.exercises import Implement, Predict
 
 # %% [markdown]
 # ## 10.1
@@ -181,93 +180,6 @@ exercise = Implement(
 # %% [markdown]
 # ## 10.4
 #
-# In the scene "late group", OCFL puts each newcomer into the nearest cluster, even if the newcomer is of another kind. Suppose that there is a limit.
-# A newcomer has trained the model from which the clustering began. Its cluster is the one whose members' updates have the smallest mean cosine
-# distance from the newcomer's update. If this distance is above the limit, it has no cluster, and the result is `None`. Clusters are numbered from 0.
-
-
-# %%
-def attributed(update, updates, labels, limit):
-    """Return the cluster of an update [P] for updates [m, P] and their clusters [m], or None."""
-    ### BEGIN SOLUTION
-    directions = updates / np.linalg.norm(updates, axis=1, keepdims=True)
-    cosines = directions @ update / np.linalg.norm(update)
-    means = [(1 - cosines[labels == k]).mean() for k in range(labels.max() + 1)]
-    nearest = int(np.argmin(means))
-    return nearest if means[nearest] <= limit else None
-    ### END SOLUTION
-
-
-# %%
-check("10.4", attributed)
-
-
-# %% tags=["exercise"]
-from sklearn.metrics.pairwise import cosine_distances
-
-
-def newcomer(rng):
-    """Draw updates of clusters of different size and length, a newcomer's update, and a limit."""
-    clusters = int(rng.integers(2, 5))
-    labels = rng.permutation(np.repeat(np.arange(clusters), rng.choice([2, 3, 6], clusters)))
-    updates = rng.normal(size=(clusters, 3))[labels] + 0.7 * rng.normal(size=(len(labels), 3))
-    updates *= rng.uniform(0.1, 6, size=(len(labels), 1))
-    update = rng.normal(size=3)
-    distances = cosine_distances(update[None], updates)[0]
-    nearest = min(distances[labels == k].mean() for k in range(clusters))
-    return update, updates, labels, float(nearest * rng.choice([0.9, 1.1, 1.3, 1.5]))
-
-
-def whatever_the_limit(update, updates, labels, limit):
-    return attributed(update, updates, labels, np.inf)
-
-
-def by_the_nearest_client(update, updates, labels, limit):
-    distances = cosine_distances(update[None], updates)[0]
-    return int(labels[distances.argmin()]) if distances.min() <= limit else None
-
-
-def by_length(update, updates, labels, limit):
-    distances = np.linalg.norm(updates - update, axis=1)
-    means = [distances[labels == k].mean() for k in range(labels.max() + 1)]
-    return int(np.argmin(means)) if min(means) <= limit else None
-
-
-def by_the_mean_update(update, updates, labels, limit):
-    means = np.stack([updates[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
-    return attributed(update, means, np.arange(len(means)), limit)
-
-
-exercise = Implement(
-    "A newcomer's cluster, or none",
-    minutes=20,
-    level="medium",
-    points=2,
-    inputs=newcomer,
-    mistakes={
-        "You ask the nearest client alone. Take the mean over a cluster's members.": (
-            by_the_nearest_client
-        ),
-        "The lengths of the updates must not matter. Use cosine distances.": by_length,
-        "In the mean of updates, long ones count more. Take the mean of distances.": (
-            by_the_mean_update
-        ),
-        "Your function finds a cluster for every newcomer. What if none is near?": (
-            whatever_the_limit
-        ),
-        "The limit is for the nearest cluster. Is its distance above it, or below?": (
-            lambda update, updates, labels, limit: (
-                None
-                if attributed(update, updates, labels, limit) is not None
-                else whatever_the_limit(update, updates, labels, limit)
-            )
-        ),
-    },
-)
-
-# %% [markdown]
-# ## 10.5
-#
 # Each of four clients adds independent noise with the standard deviation 0.2 to each parameter of its update. What is the standard deviation of the noise in the mean of
 # the four updates?
 
@@ -277,7 +189,7 @@ prediction = 0.1
 ### END SOLUTION
 
 # %%
-check("10.5", prediction)
+check("10.4", prediction)
 
 
 # %% tags=["exercise"]
@@ -304,7 +216,7 @@ exercise = Predict(
 )
 
 # %% [markdown]
-# ## 10.6
+# ## 10.5
 #
 # A federation runs four times as many rounds as planned, and ε must stay the same. By which factor must the noise σ grow?
 
@@ -314,7 +226,7 @@ prediction = 2.0
 ### END SOLUTION
 
 # %%
-check("10.6", prediction)
+check("10.5", prediction)
 
 
 # %% tags=["exercise"]
@@ -343,41 +255,4 @@ exercise = Predict(
     },
     tolerance=0.01,
     because="ε depends on √T / σ alone. Four times as many rounds need twice the noise.",
-)
-
-# %% [markdown]
-# ## 10.7
-#
-# Twenty hospitals train models in clusters. Next year, ten more will join, some of which have a machine of a new kind. Hospitals replace their machines from time to time. A lawyer asks
-# what the server and the other hospitals can learn about the patients. Write half a page: which method do you propose, what do you answer to the lawyer, and what happens to newcomers and to hospitals that change?
-
-# %% [markdown] tags=["answer"]
-# 1. *The method.* OCFL that finds its clusters again every few rounds. One-shot clusters would put hospitals with a new kind of machine into a cluster of others (scene "late group"). They would keep a
-#    hospital that has replaced its machine where it was (scene *drift*). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
-# 2. *The lawyer.* The server sees every hospital's update. An update tells the classes of the images, so in our case which diagnoses a hospital has. Other hospitals see the model of their
-#    cluster. A model of a cluster of one is that hospital's own model, and an attacker finds its training images more often (Figure 3 of 10b). Noise helps only with an ε that we can name. At an
-#    ε at which clusters survive, the promise is empty (Figure 4 of lesson 10). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
-# 3. *Newcomers.* They train the kept model once, and get a cluster. If their accuracy on validation images is below that of a model of their own, we find the clusters again at once.
-# 4. *Changes.* Each hospital watches the accuracy of its model on its newest images. A fall is a reason to find the clusters again.
-
-# %% tags=["exercise"]
-exercise = Explain(
-    "Hospitals that come late",
-    minutes=25,
-    level="hard",
-    points=4,
-    rubric=(
-        (1, "Says what is seen by the server and by other clients, for the chosen method."),
-        (
-            1,
-            "Says what happens to a hospital that comes later, and to one of a new kind, with "
-            "a scene of the lesson as the reason.",
-        ),
-        (
-            1,
-            "Does not promise privacy by noise without a number: names ε, and what it costs "
-            "small clusters.",
-        ),
-        (1, "Says how one would notice a hospital that has changed, and what is then done."),
-    ),
 )
