@@ -382,7 +382,7 @@ sys.modules |= dict.fromkeys({sorted(missing)})
 for name in {names}:
     importlib.import_module(name)
 from cflkit.__main__ import main
-sys.exit(main(["data", "digits"]))
+sys.exit(main(["records", "1a2e169e"]) or main(["data", "digits"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2 and "pip install 'cflkit[notebooks]'" in done.stderr, done.stderr
