@@ -7,7 +7,7 @@ READY := .venv/ready
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),'$(UV)' pip install --python '$(BIN)/python' --compile-bytecode,'$(BIN)/python' -m pip install --disable-pip-version-check)
 
-.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book clean
+.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book dataset clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -94,6 +94,10 @@ notebooks: $(READY) ## Build and execute the notebooks from their sources, and t
 
 book: $(READY) ## Write the notebooks, the pages and the reference as a static site into data/runs/book
 	'$(BIN)/python' notebooks/src/book/build.py
+
+dataset: $(READY) ## Write all run records as one Parquet file with its description into data/runs/dataset (it needs pyarrow)
+	$(INSTALL) --quiet --constraint requirements.lock pyarrow
+	'$(BIN)/python' notebooks/src/dataset.py
 
 clean: ## Remove the environment and data/runs but for yours (your lessons, downloads and the checkpoints of notebooks stay)
 	rm -rf .venv

@@ -12,6 +12,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -377,8 +378,9 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
             return
         print(lists.side_by_side(chosen))
         paper = papers.by_folder(chosen[0].paper)
-        if len(chosen) == 1 and paper is not None:
-            print(f"\n{ledger.command(chosen[0], paper.name)}")
+        with suppress(ModuleNotFoundError):  # the library alone runs no notebook
+            if len(chosen) == 1 and paper is not None:
+                print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
     wanted, every = parsed(where), records.find_records()
     if not every:
@@ -392,7 +394,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
     if not chosen:
         values = {n: {str(record.parameters.get(n)) for record in every} for n in wanted}
         near = "".join(hint(str(value), values[name]) for name, value in wanted.items())
-        raise ParameterError(f"no record has {wanted}{near}")
+        raise ParameterError(f"no record has {wanted}{near}{MORE}")
     rows = lists.listing(chosen)
     show(rows, as_json)
     for word in sorted({row["stale"] for row in rows} - {""}) if not as_json else ():

@@ -10,7 +10,7 @@ from torch import nn
 from cflkit import clustering, datasets, methods, models
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl_variants
-from cflkit.methods.baselines import flux
+from cflkit.methods.baselines import clove, flux
 from cflkit.methods.emd_cfl_variants import REFERENCE
 from cflkit.partition import Partition
 
@@ -179,3 +179,14 @@ def test_stocfl_has_its_authors_clusters_and_models(federate, tau):
     if "models" in theirs:
         np.testing.assert_allclose(stocfl.models[stocfl.labels], theirs["models"], **CLOSE)
         np.testing.assert_allclose(stocfl.common, theirs["common"], **CLOSE)
+
+
+@pytest.mark.parametrize("starts", [1, 10])
+def test_clove_has_its_authors_clusters_and_models(starts, federate):
+    theirs = golden("clove", f"{starts}/")
+    method = methods.make("clove", k=2, starts=starts)
+    for t, done in enumerate(steps(method, federate(epochs=5, lr=0.2), 3)):
+        assert done.labels.tolist() == theirs["labels"][t].tolist()
+        np.testing.assert_allclose(done.models, theirs["models"][t], **CLOSE)
+    for vectors, labels in zip(golden("clove")["vectors"], theirs["clusters"], strict=True):
+        assert clove.clusters_with_models(vectors, starts).tolist() == labels.tolist()

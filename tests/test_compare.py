@@ -29,13 +29,19 @@ def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkey
         for seed in range(3)
         for name, value in (("images", "5"), ("alone", ""))
     ], "nobody told it k"
-    kept = TABLE[TABLE["method"] == "FedAvg"].set_index(compare.PLACE)["accuracy"].astype(float)
+    fedavg = TABLE[TABLE["method"] == "FedAvg"].set_index(compare.PLACE)["accuracy"].astype(float)
     for row in own.itertuples():
-        assert row.accuracy == pytest.approx(kept[row.situation, row.value, row.seed], abs=0.02)
+        assert row.accuracy == pytest.approx(fedavg[row.situation, row.value, row.seed], abs=0.02)
         assert row.trainings == 6 * (12 if row.situation == "images" else 10) and row.hurt >= 0
-    before = output.read_bytes()
+    [kept] = tmp_path.glob("results-*.csv")
+    before = kept.read_bytes()
     compare.results(path, output, progress=pytest.fail)
-    assert output.read_bytes() == before, "what is there is not run again"
+    assert kept.read_bytes() == before, "what is there is not run again"
+    path.write_text(FILE.format(name="Other", option=""))
+    monkeypatch.setattr(compare, "places", lambda: [("alone", "")])
+    other = compare.results(path, output, progress=lambda line: None)
+    assert set(other["method"]) == {"Other"}, "an edited method is run again"
+    assert kept.read_bytes() == before
 
 
 def test_the_tables_say_what_was_measured(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import shlex
 
+import dataset
 import numpy as np
 import pandas as pd
 import pytest
@@ -322,6 +323,15 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
 def test_the_committed_ledger_is_what_the_kit_writes(repository, committed, tmp_path):
     table = ledger.ledger(committed)
     assert ledger.write(table, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
+
+
+@pytest.mark.slow
+def test_the_ledger_of_the_data_set_is_the_committed_one(committed, tmp_path):
+    rows = dataset.table(committed)
+    table = ledger.ledger(list(dataset.runs_of(rows)))
+    assert ledger.write(table, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
+    [resource] = dataset.package(rows)["resources"]
+    assert [field["name"] for field in resource["schema"]["fields"]] == list(rows)
 
 
 @pytest.mark.slow

@@ -297,7 +297,7 @@ def test_the_pages_python_runs():
     pages = (PROJECT / "notebooks" / name for name in ("your_own_data.md", "as_a_library.md"))
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     namespace = {}
     fewer = [block.replace("rounds=20", "rounds=6") for block in blocks]  # enough for clusters
     assert sum(map(str.__ne__, fewer, blocks)) == 1
@@ -307,6 +307,9 @@ def test_the_pages_python_runs():
     assert last.loc["OCFL", "n_clusters"] == 3
     namespace["simulation"].run(namespace["line_up"], namespace["federation"], 2, progress=False)
     assert set(namespace["line_up"]["IFCA"].labels.tolist()) <= {0, 1, 2}
+    near, free = (namespace["line_up"][name].models[0] for name in ("FedProx", "FedAvg"))
+    start = namespace["federation"].initial()
+    assert (near - start).norm() < (free - start).norm(), "the pull keeps the model near its start"
 
 
 STABLE = ("divergence.cosine_divergence", "divergence.temperature", "clustering.make")
@@ -379,7 +382,7 @@ sys.modules |= dict.fromkeys({sorted(missing)})
 for name in {names}:
     importlib.import_module(name)
 from cflkit.__main__ import main
-sys.exit(main(["data", "digits"]))
+sys.exit(main(["records", "1a2e169e"]) or main(["data", "digits"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2 and "pip install 'cflkit[notebooks]'" in done.stderr, done.stderr

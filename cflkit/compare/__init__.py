@@ -5,9 +5,11 @@ and training as the methods whose results are in ``data/failures.csv``.
 """
 
 import csv
+import hashlib
 import runpy
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ PLACE = ["situation", "value", "seed"]
 COLUMNS = [*PLACE, "method", "accuracy", "ari", "trainings", "megabytes", "hurt"]
 # The methods of whose better one a method must not fall below: one model for all, and each alone
 PLAIN = ["FedAvg", "Local"]
+# A run takes minutes, and its lines must be seen at once, also in a file
+SAY = partial(print, flush=True)
 
 
 class CompareError(Mistake, ValueError):
@@ -71,8 +75,11 @@ def measure(kind: type[Method], scene: Scene) -> dict[str, str]:
     }
 
 
-def results(path: Path, output: Path, progress: Callable[[str], None] = print) -> pd.DataFrame:
+def results(path: Path, output: Path, progress: Callable[[str], None] = SAY) -> pd.DataFrame:
     """Return the rows of one method: it is run where ``output`` lacks them, or a table is read.
+
+    What a run has measured belongs to the text of the method's file, of which the name of the
+    output gets eight digits. After an edit, the method is run again.
 
     A table has the columns ``situation``, ``value``, ``seed``, ``method`` and ``accuracy`` of
     ``data/failures.csv``, and perhaps others of `COLUMNS`.
@@ -83,7 +90,9 @@ def results(path: Path, output: Path, progress: Callable[[str], None] = print) -
         The file holds no method, or no such table.
     """
     if path.suffix != ".csv":
-        run_missing(load(path), output, progress)
+        kind, version = load(path), hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        output = output.with_stem(f"{output.stem}-{version}")
+        run_missing(kind, output, progress)
         path = output
     rows, committed = table(check_regular(path)), table(TABLE)
     if lacking := {*PLACE, "method", "accuracy"} - set(rows):

@@ -38,7 +38,7 @@ from sklearn.metrics.pairwise import cosine_distances
 
 from cflkit import datasets, divergence, methods, metrics, plots, simulation
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import Federation, Jobs, LocalTraining, f1_and_accuracy
+from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl
 from cflkit.methods.emd_cfl_clients import shared_projection
 from cflkit.methods.emd_cfl_variants import CLUSTERS, clusters_of
@@ -488,17 +488,13 @@ summaries = [result.summary() for result in histories]
 record = records.write(run_name, run, histories[0], federation)
 
 # %% [markdown]
-# Two references need no clusters. Clients *alone* (Local) train without any federation. For *fine-tuning*, each client trains
-# FedAvg's last model for one more round, and keeps the result for itself.
+# Two references need no clusters. Clients *alone* (Local) train without any federation. For *fine-tuning*
+# (`fedavg-ft`), each client trains FedAvg's model for one more round, and keeps the result for itself.
 
 # %%
-alone, tuned = [], []
-for home, lines, _ in runs:
-    alone.append(simulation.run({"Local": methods.make("local")}, home, run.rounds, progress=False))
-    received = Jobs(lines["FedAvg"].models, torch.zeros_like(everyone), everyone)
-    kept = Jobs(home.train(received, run.rounds), everyone, everyone)
-    predicted = enumerate(home.predict(kept))
-    tuned.append(np.mean([f1_and_accuracy(home.targets(c), p)[1] for c, p in predicted]))
+references = {"Local": methods.make("local"), "FedAvg-FT": methods.make("fedavg-ft")}
+alone = [simulation.run(references, home, run.rounds, progress=False) for home, _, _ in runs]
+tuned = [past.summary()["FedAvg-FT"]["accuracy"] for past in alone]
 
 # %% [markdown]
 # In Figure 5 small markers are single seeds, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the

@@ -431,29 +431,20 @@ plots.show(
 # ## Is this only the beginning?
 #
 # Six rounds are few. So we train some of the methods five times as long. A simple rival joins them: **fine-tuning**. Each client
-# trains FedAvg's model for one more round on its own data, and keeps the result ([03b](03b_ocfl_controls.ipynb)).
+# trains FedAvg's model for one more round on its own data, and keeps the result (`fedavg-ft`; [03b](03b_ocfl_controls.ipynb)).
 
 # %%
 PATIENT = ["Oracle", "FedCE", "Local", "FedAvg"]
 lines = {name: line for name, line in line_up(truth).items() if name in PATIENT}
+lines["fine-tuned"] = methods.make("fedavg-ft")
 long = simulation.run(lines, federation, 5 * run.rounds, progress=False).table()
 after = long.pivot(index="method", columns="round", values="accuracy").loc[PATIENT]
 print(after[[run.rounds, 2 * run.rounds, 5 * run.rounds]].round(3).to_string())
 
-
 # %%
-def fine_tuned(model, t):
-    """The mean accuracy of clients that each train a common model [1, P] once more."""
-    own = federation.train(Jobs(model, torch.zeros(run.clients).long(), everyone), t)
-    answers = federation.predict(Jobs(own, everyone, everyone))
-    right = [(p.argmax(1) == federation.targets(c)).double() for c, p in enumerate(answers)]
-    return float(np.mean([own.mean() for own in right]))
-
-
-for rounds, method in ((run.rounds, watched["FedAvg"]), (5 * run.rounds, lines["FedAvg"])):
-    print(
-        f"FedAvg of round {rounds}, fine-tuned: {fine_tuned(method.client_models()[0], rounds):.3f}"
-    )
+tuned = long.query("method == 'fine-tuned'").set_index("round")["accuracy"]
+for rounds in (run.rounds, 5 * run.rounds):
+    print(f"FedAvg of round {rounds}, fine-tuned: {tuned[rounds]:.3f}")
 
 # %% [markdown]
 # With the defaults, FedAvg comes near Local, but does not pass it. FedCE, which was at the bottom, comes near the oracle: a method that searches step by
