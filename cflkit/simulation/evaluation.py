@@ -70,20 +70,14 @@ def on_test_sets(
         agreement. Only federations with a backdoor have the two measures of a backdoor. A
         comparison stands in the rows of other methods while `Local` or `FedAvgFT` runs with them.
     """
-    measured: Mapping[str, Mapping[str, float]] = {}
+    measured: dict[str, dict[str, float]] = {}
     if test_sets != "none":
         measured = performances(methods, federation, test_sets == "all")
-    return [
-        {
-            "method": name,
-            "round": t + 1,
-            **clusters_found(federation, method),
-            **measured.get(name, {}),
-            **method.scalars,
-            **joined_labels(method),
-        }
-        for name, method in methods.items()
-    ]
+    rows = []
+    for name, method in methods.items():
+        row = {"method": name, "round": t + 1} | clusters_found(federation, method)
+        rows.append(row | measured.get(name, {}) | method.scalars | joined_labels(method))
+    return rows
 
 
 def performances(
