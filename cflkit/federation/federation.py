@@ -116,8 +116,6 @@ class Federation:
                 raise ValueError(f"an autoencoder's outputs are from 0 to 1, {ends}: scale them")
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
-        if self.engine == "stacked" and self.device.type == "cpu":
-            machine.warn_of_stacks(self.blueprint.first.network)
         cores = machine.usable_cores() if self.device.type == "cpu" else 1
         count = min(cores, self.clients)
         networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
