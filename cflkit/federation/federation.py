@@ -100,9 +100,8 @@ class Federation:
         self.clients, self.partition = partition.clients, partition
         self.per_round = self.clients if clients_per_round is None else clients_per_round
         if not 0 < self.per_round <= self.clients:
-            raise ValueError(
-                f"clients_per_round must be from 1 to {self.clients}, not {clients_per_round}"
-            )
+            limits = f"from 1 to {self.clients}, not {clients_per_round}"
+            raise ValueError(f"clients_per_round must be {limits}")
         self.seed = self.shared_seed = seed = checked_seed(seed)
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
@@ -154,10 +153,7 @@ class Federation:
             raise ValueError("presence has no rounds: it needs one row or more")
         if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
             raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
-        other = copy.copy(self)
-        other.presence = None if presence.all() else presence
-        other.server = Server(other)
-        return other
+        return self._changed(presence=None if presence.all() else presence)
 
     def with_hooks(self, *hooks: Hook) -> Self:
         """Return the same federation, in which trained models go through further hooks.
@@ -172,8 +168,12 @@ class Federation:
                 "the network has buffers, which would tell about the data: choose a network "
                 "without BatchNorm"
             )
+        return self._changed(after_training=(*self.after_training, *hooks))
+
+    def _changed(self, **attributes: Any) -> Self:
+        """Return the same federation with other attributes, which its server sees."""
         other = copy.copy(self)
-        other.after_training = (*self.after_training, *hooks)
+        vars(other).update(attributes)
         other.server = Server(other)
         return other
 
@@ -323,21 +323,16 @@ class Federation:
         if not alone:
             return {}
         number = {key: place for place, key in enumerate(models)}
-        jobs = Jobs(
-            torch.stack(list(models.values())),
-            torch.tensor([number[key] for key, _ in alone]),
-            torch.tensor([client for _, client in alone]),
-        )
+        pairs_alone = torch.tensor([(number[key], client) for key, client in alone])
+        jobs = Jobs(torch.stack(list(models.values())), *pairs_alone.T)
         predicted = dict(zip(alone, self.predict(jobs, split), strict=True))
 
         def probabilities(mixture: Mixture, client: int) -> Tensor:
             parts = [share * predicted[key, client] for key, share in mixture]
             return torch.stack(parts).sum(dim=0)
 
-        return {
-            pair: f1_and_accuracy(self.targets(pair[1], split), probabilities(*pair))
-            for pair in pairs
-        }
+        targets = {pair: self.targets(pair[1], split) for pair in pairs}
+        return {pair: f1_and_accuracy(targets[pair], probabilities(*pair)) for pair in pairs}
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question about its own data, see `Ask`; J answers."""
