@@ -207,6 +207,9 @@ class Method:
         vars(self).update(state)
 
 
+Methods = Mapping[str, Method]  # by the names that they have in a run
+
+
 class Personal(Method):
     """A method in which each client predicts with a model of its own, a row of ``personal``."""
 
