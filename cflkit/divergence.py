@@ -140,9 +140,8 @@ def earth_movers_distance(
         raise ValueError(f"sinkhorn must be positive and finite, not {sinkhorn}")
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
-        raise ValueError(
-            f"samples must be [n, d] with the same d, not {first.shape} and {second.shape}"
-        )
+        reason = "samples must be [n, d] with the same d"
+        raise ValueError(f"{reason}, not {first.shape} and {second.shape}")
     if not len(first) or not len(second):
         raise ValueError("an empty sample has no distance to anything")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
@@ -168,10 +167,8 @@ def earth_movers_distance(
     plan = ot.sinkhorn(*masses, costs, strength, numItermax=10_000, warn=False)
     arrived = plan.sum(axis=1) * len(first), plan.sum(axis=0) * len(second)
     if not all(np.allclose(mass, 1, atol=1e-3) for mass in arrived):
-        raise ValueError(
-            f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}: take a "
-            "larger one, or exact distances"
-        )
+        fault = f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}"
+        raise ValueError(f"{fault}: take a larger one, or exact distances")
     return float(np.ldexp((plan * costs).sum(), power + unit))
 
 

@@ -17,6 +17,7 @@ ROOMS = {
     "commands.py": "ring 2",
     "__main__.py": "ring 2",
     "course": "course",
+    "check.py": "course",
     "flower": "Flower",
     "groups": "instrument",
     "compare": "instrument",

@@ -109,12 +109,8 @@ def facts_of(cell: NotebookNode, tags: list[str], exercise: Exercise | None) -> 
 def hidden_check(visible: str) -> str:
     """Write the check that students do not see: the visible one on other random inputs."""
     arguments = visible.removeprefix("check(").removesuffix(")")
-    return (
-        "\n### BEGIN HIDDEN TESTS\n"
-        "import cflkit.check\n\n"
-        f"cflkit.check.grade({arguments}, seed={HIDDEN_SEED})\n"
-        "### END HIDDEN TESTS"
-    )
+    code = f"import cflkit.check\n\ncflkit.check.grade({arguments}, seed={HIDDEN_SEED})"
+    return f"\n### BEGIN HIDDEN TESTS\n{code}\n### END HIDDEN TESTS"
 
 
 def quiz_cells(lesson: str) -> list[Cell]:
@@ -129,10 +125,8 @@ def quiz_cells(lesson: str) -> list[Cell]:
 def head(exercise: Exercise) -> str:
     """Write the heading of an exercise, and the line below it."""
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
-    return (
-        f"## {exercise.id} {exercise.title}\n\n"
-        f"*{exercise.kind}. Level: {exercise.level}. About {exercise.minutes} minutes, {points}.*"
-    )
+    about = f"Level: {exercise.level}. About {exercise.minutes} minutes, {points}."
+    return f"## {exercise.id} {exercise.title}\n\n*{exercise.kind}. {about}*"
 
 
 def released(notebook: NotebookNode) -> NotebookNode:
@@ -196,11 +190,8 @@ def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()
 
 def write_into(out: Path, solutions: bool, only: Collection[str]) -> None:
     """Write the folders of a course, see `write_versions`."""
-    wanted = [
-        source
-        for source in sources.by_lesson().values()
-        if not only or not set(only).isdisjoint(sources.ids(source))
-    ]
+    every = sources.by_lesson().values()
+    wanted = [source for source in every if not only or {*only} & {*sources.ids(source)}]
     notebooks = {source.stem: apart(with_grades(source, only)) for source in wanted}
     for name, notebook in notebooks.items():
         write_notebook(released(notebook), out / "student" / f"{name}.ipynb")

@@ -14,6 +14,7 @@ import os
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -90,16 +91,10 @@ def load(name: str | os.PathLike[str]) -> ImageSet:
     def numbers(values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64).ravel())
 
-    return ImageSet(
-        name,
-        convert(images, name),
-        numbers(labels),
-        convert(test_images, name),
-        numbers(test_labels),
-        classes,
-        domains=numbers(domains[0]) if domains else None,
-        files=files.md5,
-    )
+    pool, tests = (images, labels), (test_images, test_labels)
+    parts = [part for x, y in (pool, tests) for part in (convert(x, name), numbers(y))]
+    known = numbers(domains[0]) if domains else None
+    return ImageSet(name, *parts, classes, domains=known, files=files.md5)
 
 
 def digits(files: DataFiles, side: int) -> Sequence[Array]:
@@ -162,11 +157,8 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     not be 0.
     """
     EMNIST = import_package("torchvision.datasets").EMNIST
-    names = [
-        f"emnist-{part}-{half}-{kind}-ubyte"
-        for half in ("train", "test")
-        for kind in ("images-idx3", "labels-idx1")
-    ]
+    halves = product(("train", "test"), ("images-idx3", "labels-idx1"))
+    names = [f"emnist-{part}-{half}-{kind}-ubyte" for half, kind in halves]
     single = [path for name in names if (path := files.locate(f"EMNIST/raw/{name}.gz"))]
     if len(single) == len(names) and set(names) <= MD5.keys():
         held = [gzip.decompress(path.read_bytes()) for path in single]
@@ -219,10 +211,10 @@ def medmnist(files: DataFiles, path: str) -> Sequence[Array]:
         remedy = f"take the original, 'bloodmnist', or copy {filename} (made from the source "
         raise files.missing(path, remedy + "photographs; no server has it)")
     arrays = read_arrays(files.fetch(path, MD5[path], [f"{ZENODO}{filename}?download=1"]))
-    images, labels = (
-        np.concatenate([arrays[f"train_{kind}"], arrays[f"val_{kind}"]])
-        for kind in ("images", "labels")
-    )
+    both = [
+        [arrays[f"{half}_{kind}"] for half in ("train", "val")] for kind in ("images", "labels")
+    ]
+    images, labels = map(np.concatenate, both)
     return images, labels, arrays["test_images"], arrays["test_labels"]
 
 

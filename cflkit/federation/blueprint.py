@@ -72,10 +72,8 @@ class Blueprint:
             with torch.no_grad():
                 network(torch.zeros(1, *self.shape, device=self._device))
         except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{self.model!r} cannot take samples of the shape {self.shape} ({error}); "
-                "for features, take 'perceptron' or 'linear'"
-            ) from error
+            fault = f"{self.model!r} cannot take samples of the shape {self.shape} ({error})"
+            raise ValueError(f"{fault}; for features, take 'perceptron' or 'linear'") from error
         network.train()
 
     def _build(self) -> RowModel:

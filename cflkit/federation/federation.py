@@ -100,9 +100,8 @@ class Federation:
         self.clients, self.partition = partition.clients, partition
         self.per_round = self.clients if clients_per_round is None else clients_per_round
         if not 0 < self.per_round <= self.clients:
-            raise ValueError(
-                f"clients_per_round must be from 1 to {self.clients}, not {clients_per_round}"
-            )
+            limits = f"from 1 to {self.clients}, not {clients_per_round}"
+            raise ValueError(f"clients_per_round must be {limits}")
         self.seed = self.shared_seed = seed = checked_seed(seed)
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
@@ -116,14 +115,11 @@ class Federation:
                 raise ValueError(f"an autoencoder's outputs are from 0 to 1, {ends}: scale them")
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
-        if self.engine == "stacked" and self.device.type == "cpu":
-            machine.warn_of_stacks(self.blueprint.first.network)
         cores = machine.usable_cores() if self.device.type == "cpu" else 1
         count = min(cores, self.clients)
         networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
-        self.data = Clients(
-            images, partition, networks, self.task, self.training, seed, self.engine, self.device
-        )
+        chosen = self.task, self.training, seed, self.engine, self.device
+        self.data = Clients(images, partition, networks, *chosen)
         known = partition.clusters
         self.clusters = None if known is None else torch.from_numpy(known)
         self.sizes = torch.tensor(self.data.sizes, dtype=torch.float32)
@@ -148,18 +144,13 @@ class Federation:
         """
         presence = torch.as_tensor(presence)
         if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != self.clients:
-            raise ValueError(
-                f"presence must be bool of the shape [rounds, {self.clients}], not "
-                f"{presence.dtype} of {list(presence.shape)}"
-            )
+            fault = f"presence must be bool of the shape [rounds, {self.clients}]"
+            raise ValueError(f"{fault}, not {presence.dtype} of {list(presence.shape)}")
         if not len(presence):
             raise ValueError("presence has no rounds: it needs one row or more")
         if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
             raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
-        other = copy.copy(self)
-        other.presence = None if presence.all() else presence
-        other.server = Server(other)
-        return other
+        return self._changed(presence=None if presence.all() else presence)
 
     def with_hooks(self, *hooks: Hook) -> Self:
         """Return the same federation, in which trained models go through further hooks.
@@ -170,12 +161,14 @@ class Federation:
             A hook hides the data, and the network has buffers such as BatchNorm's statistics.
         """
         if self.buffers and any(hook.models_only for hook in hooks):
-            raise ValueError(
-                "the network has buffers, which would tell about the data: choose a network "
-                "without BatchNorm"
-            )
+            fault = "the network has buffers, which would tell about the data"
+            raise ValueError(f"{fault}: choose a network without BatchNorm")
+        return self._changed(after_training=(*self.after_training, *hooks))
+
+    def _changed(self, **attributes: Any) -> Self:
+        """Return the same federation with other attributes, which its server sees."""
         other = copy.copy(self)
-        other.after_training = (*self.after_training, *hooks)
+        vars(other).update(attributes)
         other.server = Server(other)
         return other
 
@@ -325,21 +318,16 @@ class Federation:
         if not alone:
             return {}
         number = {key: place for place, key in enumerate(models)}
-        jobs = Jobs(
-            torch.stack(list(models.values())),
-            torch.tensor([number[key] for key, _ in alone]),
-            torch.tensor([client for _, client in alone]),
-        )
+        pairs_alone = torch.tensor([(number[key], client) for key, client in alone])
+        jobs = Jobs(torch.stack(list(models.values())), *pairs_alone.T)
         predicted = dict(zip(alone, self.predict(jobs, split), strict=True))
 
         def probabilities(mixture: Mixture, client: int) -> Tensor:
             parts = [share * predicted[key, client] for key, share in mixture]
             return torch.stack(parts).sum(dim=0)
 
-        return {
-            pair: f1_and_accuracy(self.targets(pair[1], split), probabilities(*pair))
-            for pair in pairs
-        }
+        targets = {pair: self.targets(pair[1], split) for pair in pairs}
+        return {pair: f1_and_accuracy(targets[pair], probabilities(*pair)) for pair in pairs}
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question about its own data, see `Ask`; J answers."""
@@ -372,10 +360,8 @@ class Federation:
     def _refuse_if_hidden(self, what: str) -> None:
         """Refuse to tell about the data what a hook hides."""
         if any(hook.models_only for hook in self.after_training):
-            raise ValueError(
-                f"{what} have no noise, and would tell about the clients' data: only models can be "
-                "asked for with privacy"
-            )
+            fault = f"{what} have no noise, and would tell about the clients' data"
+            raise ValueError(f"{fault}: only models can be asked for with privacy")
 
 
 def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:

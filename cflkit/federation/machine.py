@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 
 ENGINES = ("threads", "stacked")
 # The largest block of memory in bytes that the C library keeps for the next step
@@ -51,15 +50,6 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; choose from {', '.join(ENGINES)}")
     return engine
-
-
-def warn_of_stacks(network: nn.Module) -> None:
-    """Say that convolutions are slow in stacks on a CPU; steps of smaller networks are not."""
-    if any(isinstance(layer, nn.Conv2d) for layer in network.modules()):
-        warnings.warn(
-            "the engine 'stacked' is made for GPUs: on a CPU, it takes twice as long as threads",
-            stacklevel=3,
-        )
 
 
 def check_precision(precision: str, device: torch.device) -> None:

@@ -62,9 +62,8 @@ class Privacy:
             received = jobs.models[model]
             update = row - received
             shorter = min(1.0, self.clip / max(float(as_doubles(update).norm()), 1e-300))
-            generator = torch.Generator().manual_seed(
-                integer(self.seed, PRIVACY, client, round, *asked(job, jobs.training))
-            )
+            key = integer(self.seed, PRIVACY, client, round, *asked(job, jobs.training))
+            generator = torch.Generator().manual_seed(key)
             noise = torch.randn(len(row), generator=generator).to(row)
             row.copy_(received + shorter * update + self.clip * self.noise * noise)
 
@@ -117,9 +116,8 @@ def epsilon(noise: float, trainings: int, delta: float = 1e-5) -> float:
     from scipy.special import log_ndtr, ndtr
 
     if not noise >= 0 or trainings < 0 or not 0 < delta < 1:
-        raise ValueError(
-            f"needs noise ≥ 0, trainings ≥ 0 and delta in (0, 1), not {noise}, {trainings}, {delta}"
-        )
+        needs = "needs noise ≥ 0, trainings ≥ 0 and delta in (0, 1), not"
+        raise ValueError(f"{needs} {noise}, {trainings}, {delta}")
     if trainings == 0:
         return 0.0
     if noise == 0:

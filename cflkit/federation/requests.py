@@ -134,9 +134,8 @@ class Jobs:
         """Return some of the jobs."""
         index = torch.as_tensor(which, dtype=torch.int64)
         columns = {name: [column[job] for job in which] for name, column in self.columns.items()}
-        return self.replace(
-            model_of=self.model_of[index], client_of=self.client_of[index], **columns
-        )
+        pairs = {"model_of": self.model_of[index], "client_of": self.client_of[index]}
+        return self.replace(**pairs, **columns)
 
     def of(self, job: int, column: str, default: Any = None) -> Any:
         """Return the value of a job in a column, if there is such a column."""

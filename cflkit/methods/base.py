@@ -123,10 +123,8 @@ class Method:
         for split, least in self.samples_needed().items():
             held = [server.num_samples(client, split) for client in range(server.clients)]
             if poor := [client for client, count in enumerate(held) if count < least]:
-                raise ValueError(
-                    f"{name} needs {least} or more {split} samples of each client; clients {poor} "
-                    "have fewer"
-                )
+                fault = f"{name} needs {least} or more {split} samples of each client"
+                raise ValueError(f"{fault}; clients {poor} have fewer")
         self.server = server
 
     def vectors(self, updates: Tensor) -> Tensor:
@@ -148,10 +146,8 @@ class Method:
         """Raise a `ValueError` if not all clients answer in round ``t``."""
         answering = self.server.reachable(t)
         if len(answering) < self.server.clients:
-            raise ValueError(
-                f"{type(self).__name__} asks all clients in round {t + 1}, and only the clients "
-                f"{answering.tolist()} are there"
-            )
+            fault = f"{type(self).__name__} asks all clients in round {t + 1}"
+            raise ValueError(f"{fault}, and only the clients {answering.tolist()} are there")
 
     def round(self, t: int) -> Conversation[None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.
@@ -209,6 +205,9 @@ class Method:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         vars(self).update(state)
+
+
+Methods = Mapping[str, Method]  # by the names that they have in a run
 
 
 class Personal(Method):

@@ -53,24 +53,25 @@ def give_keys(network: nn.Module, key: Tensor) -> None:
         layer.key = numbered(key, number)
 
 
+def parts(**layers: nn.Module) -> nn.Sequential:
+    """Build a network of named parts, one after the other."""
+    return nn.Sequential(OrderedDict(layers))
+
+
 def linear(shape: Shape, classes: int) -> nn.Module:
     """Build softmax regression on the pixels.
 
     Its loss is convex, so that lessons can show client drift without effects of non-convexity.
     """
-    return nn.Sequential(
-        OrderedDict(flatten=nn.Flatten(), classifier=nn.Linear(math.prod(shape), classes))
-    )
+    return parts(flatten=nn.Flatten(), classifier=nn.Linear(math.prod(shape), classes))
 
 
 def perceptron(shape: Shape, classes: int) -> nn.Module:
     """Build a perceptron with one hidden layer of 64 units, for features (Tutorial 022)."""
-    return nn.Sequential(
-        OrderedDict(
-            flatten=nn.Flatten(),
-            hidden=linear_layers(math.prod(shape), 64, last=nn.ReLU()),
-            classifier=nn.Linear(64, classes),
-        )
+    return parts(
+        flatten=nn.Flatten(),
+        hidden=linear_layers(math.prod(shape), 64, last=nn.ReLU()),
+        classifier=nn.Linear(64, classes),
     )
 
 
@@ -90,12 +91,10 @@ def tiny_vgg(shape: Shape, classes: int, normalised: bool = False) -> nn.Module:
         layers += [nn.Conv2d(inputs, 10, kernel_size=3, padding=1)]
         layers += [nn.BatchNorm2d(10)] if normalised else []
         layers += [nn.ReLU(), nn.MaxPool2d(2)] if last else [nn.ReLU()]
-    return nn.Sequential(
-        OrderedDict(
-            features=nn.Sequential(*layers),
-            flatten=nn.Flatten(),
-            classifier=nn.Linear(10 * (height // 4) * (width // 4), classes),
-        )
+    return parts(
+        features=nn.Sequential(*layers),
+        flatten=nn.Flatten(),
+        classifier=nn.Linear(10 * (height // 4) * (width // 4), classes),
     )
 
 
@@ -106,24 +105,19 @@ def ocfl_cnn(shape: Shape, classes: int) -> nn.Module:
     layers with dropout between them. The papers only say that tiny-VGG inspired it.
     """
     channels, height, width = shape
-    return nn.Sequential(
-        OrderedDict(
-            features=nn.Sequential(
-                nn.Conv2d(channels, 16, kernel_size=5, padding=2),
-                nn.ReLU(),
-                nn.Conv2d(16, 32, kernel_size=5, padding=2),
-                nn.ReLU(),
-                nn.Conv2d(32, 32, kernel_size=5, padding=2),
-                nn.ReLU(),
-            ),
-            flatten=nn.Flatten(),
-            hidden=nn.Sequential(
-                *(nn.Linear(32 * height * width, 1000), nn.ReLU(), Dropout(0.2)),
-                *(nn.Linear(1000, 250), nn.ReLU(), Dropout(0.2)),
-                *(nn.Linear(250, 100), nn.ReLU(), Dropout(0.2)),
-            ),
-            classifier=nn.Linear(100, classes),
-        )
+    return parts(
+        features=nn.Sequential(
+            *(nn.Conv2d(channels, 16, kernel_size=5, padding=2), nn.ReLU()),
+            *(nn.Conv2d(16, 32, kernel_size=5, padding=2), nn.ReLU()),
+            *(nn.Conv2d(32, 32, kernel_size=5, padding=2), nn.ReLU()),
+        ),
+        flatten=nn.Flatten(),
+        hidden=nn.Sequential(
+            *(nn.Linear(32 * height * width, 1000), nn.ReLU(), Dropout(0.2)),
+            *(nn.Linear(1000, 250), nn.ReLU(), Dropout(0.2)),
+            *(nn.Linear(250, 100), nn.ReLU(), Dropout(0.2)),
+        ),
+        classifier=nn.Linear(100, classes),
     )
 
 
@@ -140,11 +134,9 @@ def resnet34(shape: Shape, classes: int) -> nn.Module:
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             layer.reset_parameters()
-    parts = OrderedDict(network.named_children())
-    head = parts.pop("fc")
-    return nn.Sequential(
-        OrderedDict(features=nn.Sequential(parts), flatten=nn.Flatten(), classifier=head)
-    )
+    layers = dict(network.named_children())
+    head = layers.pop("fc")
+    return parts(features=parts(**layers), flatten=nn.Flatten(), classifier=head)
 
 
 class Standardised(nn.Module):
@@ -184,20 +176,16 @@ def emd_cnn(shape: Shape, classes: int, filters: int = 64) -> nn.Module:
     With 16 ``filters``, it has 0.8 million parameters and takes a tenth of the work, for CPUs.
     """
     channels, height, width = shape
-    return nn.Sequential(
-        OrderedDict(
-            standardise=Standardised([0.1307], [0.3081]) if channels == 1 else imagenet(),
-            features=nn.Sequential(
-                nn.Conv2d(channels, filters, kernel_size=3, padding=1),
-                nn.ReLU(),
-                nn.Conv2d(filters, 2 * filters, kernel_size=3, padding=1),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-            ),
-            flatten=nn.Flatten(),
-            hidden=linear_layers(2 * filters * (height // 2) * (width // 2), 128, last=nn.ReLU()),
-            classifier=nn.Linear(128, classes),
-        )
+    return parts(
+        standardise=Standardised([0.1307], [0.3081]) if channels == 1 else imagenet(),
+        features=nn.Sequential(
+            *(nn.Conv2d(channels, filters, kernel_size=3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(filters, 2 * filters, kernel_size=3, padding=1), nn.ReLU()),
+            nn.MaxPool2d(2),
+        ),
+        flatten=nn.Flatten(),
+        hidden=linear_layers(2 * filters * (height // 2) * (width // 2), 128, last=nn.ReLU()),
+        classifier=nn.Linear(128, classes),
     )
 
 
@@ -209,12 +197,10 @@ def autoencoder(shape: Shape, _: int) -> nn.Module:
     output of ``encoder`` is the code of 32 numbers, which is the input of ``decoder``.
     """
     pixels = math.prod(shape)
-    return nn.Sequential(
-        OrderedDict(
-            flatten=nn.Flatten(),
-            encoder=linear_layers(pixels, 100, 64, 32, last=nn.ReLU()),
-            decoder=linear_layers(32, 64, 100, pixels, last=nn.Sigmoid()),
-        )
+    return parts(
+        flatten=nn.Flatten(),
+        encoder=linear_layers(pixels, 100, 64, 32, last=nn.ReLU()),
+        decoder=linear_layers(32, 64, 100, pixels, last=nn.Sigmoid()),
     )
 
 
@@ -249,22 +235,16 @@ def from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
             f"the ImageNet weights of {plain} cannot be loaded ({error}); put torchvision's file "
             f"into {torch.hub.get_dir()}/checkpoints, or train without them"
         ) from error
-    head = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
-    width = network.get_submodule(head).in_features
-    network.set_submodule(head, nn.Identity())
+    last = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
+    width = network.get_submodule(last).in_features
+    network.set_submodule(last, nn.Identity())
     for layer_name, layer in list(network.named_modules()):
         if isinstance(layer, nn.Dropout):
             network.set_submodule(layer_name, Dropout(layer.p))
         elif isinstance(layer, torchvision.ops.StochasticDepth):
             network.set_submodule(layer_name, Dropout(layer.p, rows=True))
-    return nn.Sequential(
-        OrderedDict(
-            enlarge=Enlarged(224),
-            standardise=imagenet(),
-            features=network,
-            classifier=nn.Linear(width, classes),
-        )
-    )
+    head = nn.Linear(width, classes)
+    return parts(enlarge=Enlarged(224), standardise=imagenet(), features=network, classifier=head)
 
 
 # The ending of a name whose network starts from ImageNet's weights

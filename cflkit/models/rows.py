@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import accumulate, pairwise
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -65,11 +66,9 @@ class RowModel:
         self.buffer_names = list(buffers)
         self.parameters = sum(p.numel() for p in parameters.values())
         self.drops_out = any(hasattr(layer, "key") for layer in network.modules())
-        ends = torch.tensor([0, *(value.numel() for value in self.values.values())]).cumsum(0)
-        edges = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-        self.layout = {
-            name: slice(start, end) for name, (start, end) in zip(self.values, edges, strict=True)
-        }
+        ends = accumulate((value.numel() for value in self.values.values()), initial=0)
+        places = pairwise(ends)
+        self.layout = {name: slice(*at) for name, at in zip(self.values, places, strict=True)}
 
     @property
     def row(self) -> Tensor:

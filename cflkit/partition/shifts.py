@@ -10,6 +10,7 @@ D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distr
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -243,16 +244,8 @@ def by_groups(
     name = f"{recipe['name']}-{images.name}"
     # The groups' clients are made here, so that owners and domains of the images do not count
     pool, labels, none = pool.flatten(0, 1), labels.repeat(copies), pool[0, :0]
-    shifted = replace(
-        images,
-        name=name,
-        images=pool,
-        labels=labels,
-        test_images=none,
-        test_labels=labels[:0],
-        domains=None,
-        owners=None,
-    )
+    shown: dict[str, Any] = {"images": pool, "labels": labels, "domains": None, "owners": None}
+    shifted = replace(images, name=name, **shown, test_images=none, test_labels=labels[:0])
     train, test = splits.pop("train"), splits.pop("test")
     return shifted, Partition(name, train, test, clusters, recipe, splits)
 
@@ -264,15 +257,11 @@ def client_splits(
     kept = int(len(train) * (1 - VALIDATION_SHARE))
     if not 0 < kept < len(train) or not len(test):
         reason = f"{len(train)} training and {len(test)} test images per client are too few"
-        raise PartitionError(
-            f"{reason} for training and validation; use fewer clients or more samples"
-        )
+        fault = f"{reason} for training and validation"
+        raise PartitionError(f"{fault}; use fewer clients or more samples")
     shuffled = generator.permutation(train)
-    return {
-        "train": np.sort(shuffled[: int(kept * share)]),
-        "validation": np.sort(shuffled[kept:]),
-        "test": np.sort(test),
-    }
+    rows = {"train": shuffled[: int(kept * share)], "validation": shuffled[kept:], "test": test}
+    return {name: np.sort(held) for name, held in rows.items()}
 
 
 def split_among_clients(

@@ -121,16 +121,9 @@ def clusterings(
     for place, labels in enumerate(rows.values()):
         for client, label in enumerate(labels.tolist()):
             extra = label >= known
-            axes.add_patch(
-                Rectangle(
-                    (client - 0.5, place - 0.4),
-                    1,
-                    0.8,
-                    facecolor="0.85" if extra else COLOURS[label % len(COLOURS)],
-                    edgecolor="white",
-                    hatch="///" if extra else None,
-                )
-            )
+            face, hatch = ("0.85", "///") if extra else (COLOURS[label % len(COLOURS)], None)
+            corner = client - 0.5, place - 0.4
+            axes.add_patch(Rectangle(corner, 1, 0.8, fc=face, ec="white", hatch=hatch))
             colour = "black" if extra else "white"
             axes.text(client, place, label, ha="center", va="center", color=colour, fontsize=9)
     axes.set(xlabel="client", xlim=(-0.5, len(rows["truth"]) - 0.5), ylim=(len(rows) - 0.5, -0.5))
@@ -153,20 +146,12 @@ def over_rounds(
     together = pd.concat(tables).dropna(subset=[measure])
     for number, (method, rows) in enumerate(together.groupby("method", sort=False)):
         curve = rows.groupby("round")[measure].agg(["mean", "min", "max"])
-        look = number % len(COLOURS)
-        every = max(len(curve) // 5, 1)
-        axes.plot(
-            curve.index,
-            curve["mean"],
-            label=method,
-            color=COLOURS[look],
-            marker=MARKERS[look],
-            markersize=5,
-            markevery=(number % every, every),
-        )
-        axes.fill_between(
-            curve.index, curve["min"], curve["max"], color=COLOURS[look], alpha=0.15, linewidth=0
-        )
+        every, colour = max(len(curve) // 5, 1), COLOURS[number % len(COLOURS)]
+        look: dict[str, Any] = {"color": colour, "marker": MARKERS[number % len(COLOURS)]}
+        look |= {"markersize": 5, "markevery": (number % every, every)}
+        axes.plot(curve.index, curve["mean"], label=method, **look)
+        band = curve.index, curve["min"], curve["max"]
+        axes.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel="round", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from cflkit.metrics import renamed
 from cflkit.plots.page import COLOURS, MARKERS
 
+# A range of thresholds within which none works
+NO_RANGE: dict[str, Any] = {"color": COLOURS[1], "marker": "x"}
 # Associations of FedCRef: within a class, and between two
 RIGHT_EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.6}
 WRONG_EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.8}
@@ -28,15 +30,9 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
     axes = axes or plt.gca()
     floor = 1e-3
     for place, (within, between) in enumerate(bars.values()):
-        works = within < between
-        axes.plot(
-            np.maximum([within, between], floor),
-            [place, place],
-            color=COLOURS[0 if works else 1],
-            linewidth=6 if works else 1.5,
-            marker=None if works else "x",
-            solid_capstyle="butt",
-        )
+        width, look = (6, {"color": COLOURS[0]}) if within < between else (1.5, NO_RANGE)
+        ends = np.maximum([within, between], floor)
+        axes.plot(ends, [place, place], linewidth=width, solid_capstyle="butt", **look)
     if any(within < between for within, between in bars.values()):
         axes.plot([], [], color=COLOURS[0], linewidth=6, label="every ε in the bar works")
     if any(within >= between for within, between in bars.values()):
@@ -92,15 +88,9 @@ def agreements(
     angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
     x, y = np.cos(angles), np.sin(angles)
     for first, second in np.argwhere(np.triu(joined, 1)):
-        false = truth[first] != truth[second]
-        axes.plot(
-            x[[first, second]],
-            y[[first, second]],
-            color="black" if false else "0.6",
-            linestyle="--" if false else "-",
-            linewidth=1,
-            zorder=0,
-        )
+        pair, false = [first, second], truth[first] != truth[second]
+        colour, line = ("black", "--") if false else ("0.6", "-")
+        axes.plot(x[pair], y[pair], color=colour, linestyle=line, linewidth=1, zorder=0)
     known = np.max(truth) + 1  # as `renamed` counts
     for client, label in enumerate(renamed(truth, labels).tolist()):
         marker = MARKERS[int(truth[client]) % len(MARKERS)]
@@ -137,15 +127,9 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
         wrong = len(set(classes[pair])) > 1 or classes[pair[0]] < 0
         axes.plot(x[pair], y[pair], zorder=int(wrong), **(WRONG_EDGE if wrong else RIGHT_EDGE))
     joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
-    axes.scatter(
-        x,
-        y,
-        c=np.where(joined, COLOURS[0], "white"),
-        edgecolors=np.where(joined, COLOURS[0], "black").tolist(),
-        linewidths=0.8,
-        s=np.where(joined, 22, 12),
-        zorder=2,
-    )
+    fills, sizes = np.where(joined, COLOURS[0], "white"), np.where(joined, 22, 12)
+    rims = np.where(joined, COLOURS[0], "black").tolist()
+    axes.scatter(x, y, c=fills, edgecolors=rims, linewidths=0.8, s=sizes, zorder=2)
     axes.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55))
     axes.set_axis_off()
     return axes

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +108,8 @@ def scale(record: Record, paper: str) -> str | None:
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else SCALES:
         full = scale_parameters(paper, name, scenario_of(record, paper))
-        if full and records.has_parameters(
-            record, {k: full[k] for k in full if k not in not_compared}
-        ):
+        compared = {k: v for k, v in (full or {}).items() if k not in not_compared}
+        if full and records.has_parameters(record, compared):
             return name
     return None
 
@@ -233,9 +232,8 @@ class Evidence:
             return [samples[name] for samples in self.ranks(protocol)]
         runs = self.runs[scenario_in(cell)]
         with_twin = [record for record in runs if name + AS_PUBLISHED in record.by_method]
-        samples = {
-            r: of_run for r in with_twin or runs if (of_run := self.sample(r, name, protocol))
-        }
+        made = {record: self.sample(record, name, protocol) for record in with_twin or runs}
+        samples = {record: of_run for record, of_run in made.items() if of_run}
         best = records.one_per_seed(samples, lambda record: samples[record].rows)
         return [samples[record] for record in best]
 
@@ -246,26 +244,18 @@ class Evidence:
         """
         wanted = scenarios(self.paper.name, self.scale)
         by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-        for record in chain.from_iterable(
-            records.one_per_seed(self.runs[scenario]) for scenario in wanted
-        ):
-            by_seed[records.seeds_of(record)].append(record)
+        for scenario in wanted:
+            for record in records.one_per_seed(self.runs[scenario]):
+                by_seed[records.seeds_of(record)].append(record)
         ranks_by_seed = []
         for runs in by_seed.values():
-            scores = pd.DataFrame(
-                {
-                    name: of_run.value
-                    if (of_run := self.sample(record, name, ranks.score))
-                    else np.nan
-                    for name in self.paper.methods.values()
-                }
-                for record in runs
-            )
+            names = self.paper.methods.values()
+            samples = [[self.sample(r, name, ranks.score) for name in names] for r in runs]
+            values = [[np.nan if s is None else s.value for s in of_run] for of_run in samples]
+            scores = pd.DataFrame(values, columns=[*names])
             if len(runs) == len(wanted) and scores.notna().all(axis=None):
                 average = stats.average_ranks(scores, higher_is_better=True)
-                ranks_by_seed.append(
-                    {str(name): Sample(rank, runs) for name, rank in average.items()}
-                )
+                ranks_by_seed.append({str(n): Sample(rank, runs) for n, rank in average.items()})
         return ranks_by_seed
 
 

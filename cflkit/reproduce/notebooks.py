@@ -192,9 +192,8 @@ def check_own_data(record: records.Record, parameters: Recorded) -> None:
     name = str(getattr(parameters, "dataset", ""))
     then = record.provenance["data_files"]
     if own_data.is_own(name) and own_data.load(name).files != then:
-        raise NotebookError(
-            f"{record.id} has a record of other contents of {name}; run it again without --missing"
-        )
+        fault = f"{record.id} has a record of other contents of {name}"
+        raise NotebookError(f"{fault}; run it again without --missing")
 
 
 def check_writable(folder: Path) -> None:
@@ -309,10 +308,8 @@ def check_output(output: Path, source: Path) -> None:
     text = output.read_bytes()
     executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
     if not executed or any(output.samefile(path) for path in committed):
-        raise NotebookError(
-            f"{output} would be overwritten, and is no output of a run; name another file, ending "
-            "in .ipynb"
-        )
+        fault = f"{output} would be overwritten, and is no output of a run"
+        raise NotebookError(f"{fault}; name another file, ending in .ipynb")
 
 
 def our_kernel(ended: list[int]) -> type[AsyncKernelManager]:

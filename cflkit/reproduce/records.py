@@ -331,9 +331,8 @@ def read(folder: str | Path) -> Record:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         reason = one_line(error) if isinstance(error, ValidationError) else error
-        raise ParameterError(
-            f"{display_path(path)} is damaged, or of another version of the kit ({reason})"
-        ) from error
+        fault = f"{display_path(path)} is damaged"
+        raise ParameterError(f"{fault}, or of another version of the kit ({reason})") from error
 
 
 def read_all(folders: Iterable[Path]) -> list[Record]:
@@ -390,9 +389,8 @@ def find_record(text: str) -> Record:
     if id in known or len(ids) == 1:
         return read(known.get(id) or known[ids[0]])
     if not ids:
-        raise ParameterError(
-            f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}{MORE}"
-        )
+        fault = f"no record {id!r}; `python -m cflkit records` lists all records"
+        raise ParameterError(f"{fault}{hint(id, known)}{MORE}")
     some = ", ".join(ids[:3]) + ", …" * (len(ids) > 3)
     raise ParameterError(f"{len(ids)} records are called {id!r}: {some}")
 

@@ -6,7 +6,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from torch import Tensor
 from cflkit._files import as_json, check_regular, unwritable
 from cflkit._project import digest_of_code
 from cflkit.federation import FederationLike
-from cflkit.methods.base import Method
+from cflkit.methods.base import Methods
 from cflkit.models.rows import digests
 from cflkit.simulation.evaluation import History
 
@@ -40,7 +40,7 @@ class Keeper:
     def __init__(
         self,
         path: str | Path,
-        methods: Mapping[str, Method],
+        methods: Methods,
         federation: FederationLike,
         plan: str,
         after: History | None,
@@ -52,9 +52,7 @@ class Keeper:
         self.code = f"{digest_of_code(*modules)} torch {torch.__version__}"
         self.cost, self.written = 0.0, perf_counter()
 
-    def keep(
-        self, history: History, rounds: int, methods: Mapping[str, Method], last: bool
-    ) -> None:
+    def keep(self, history: History, rounds: int, methods: Methods, last: bool) -> None:
         """Write the state after ``rounds`` rounds, unless writing takes too much of the time."""
         begin = perf_counter()
         if not last and self.cost > SHARE * (begin - self.written):
@@ -67,7 +65,7 @@ class Keeper:
         self.cost = self.written - begin
 
     def resume(
-        self, methods: Mapping[str, Method], rounds: int, device: torch.device
+        self, methods: Methods, rounds: int, device: torch.device
     ) -> tuple[History, int] | None:
         """Restore the methods; return the history and its rounds, or None without a checkpoint."""
         if not self.path.exists():
@@ -78,7 +76,7 @@ class Keeper:
         return History(**json.loads(state["history"])), state["rounds"]
 
 
-def fingerprint(methods: Mapping[str, Method], federation: FederationLike, plan: str) -> str:
+def fingerprint(methods: Methods, federation: FederationLike, plan: str) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cflkit.federation import FederationLike
 from cflkit.federation.interface import Mixture, Scores
-from cflkit.methods.base import Measuring, Method, TestSets
+from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.metrics import PERFORMANCE, agreement, by_method, of_models
 from cflkit.models.rows import digests
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def on_test_sets(
-    methods: Mapping[str, Method], federation: FederationLike, t: int, test_sets: TestSets = "all"
+    methods: Methods, federation: FederationLike, t: int, test_sets: TestSets = "all"
 ) -> list[dict[str, Any]]:
     """Measure the clusters and the model of each client after round ``t``.
 
@@ -70,24 +70,18 @@ def on_test_sets(
         agreement. Only federations with a backdoor have the two measures of a backdoor. A
         comparison stands in the rows of other methods while `Local` or `FedAvgFT` runs with them.
     """
-    measured: Mapping[str, Mapping[str, float]] = {}
+    measured: dict[str, dict[str, float]] = {}
     if test_sets != "none":
         measured = performances(methods, federation, test_sets == "all")
-    return [
-        {
-            "method": name,
-            "round": t + 1,
-            **clusters_found(federation, method),
-            **measured.get(name, {}),
-            **method.scalars,
-            **joined_labels(method),
-        }
-        for name, method in methods.items()
-    ]
+    rows = []
+    for name, method in methods.items():
+        row = {"method": name, "round": t + 1} | clusters_found(federation, method)
+        rows.append(row | measured.get(name, {}) | method.scalars | joined_labels(method))
+    return rows
 
 
 def performances(
-    methods: Mapping[str, Method], federation: FederationLike, central: bool
+    methods: Methods, federation: FederationLike, central: bool
 ) -> dict[str, dict[str, float]]:
     """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
@@ -109,9 +103,7 @@ def performances(
     }
 
 
-def models_of(
-    methods: Mapping[str, Method],
-) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
+def models_of(methods: Methods) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
     """Return the distinct models by digest, and for each method the mixture of each client."""
     models: dict[bytes, Tensor] = {}
     held: dict[str, list[Mixture]] = {}

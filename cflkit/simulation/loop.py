@@ -9,7 +9,7 @@ construction.
 import copy
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from time import perf_counter
 
@@ -18,14 +18,14 @@ from tqdm.auto import tqdm
 
 from cflkit._project import state
 from cflkit.federation import Diverged, FederationLike, Server
-from cflkit.methods.base import Measuring, Method, TestSets
+from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS, History
 from cflkit.simulation.lockstep import Traffic, converse
 
 
 def run(
-    methods: Mapping[str, Method],
+    methods: Methods,
     federation: FederationLike,
     rounds: int,
     *,
@@ -97,7 +97,10 @@ def run(
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
-    check_runnable(methods, federation, rounds, central_every, until_settled)
+    for name, value in (("rounds", rounds), ("central_every", central_every)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value}")
+    check_runnable(methods, federation, until_settled)
     if absent := set(temperature_of) - methods.keys():
         raise ValueError(f"temperature_of names {sorted(absent)}, which are no methods of the run")
     measuring = next(iter(methods.values())).measuring or ON_TEST_SETS
@@ -117,7 +120,11 @@ def run(
             traffic, errors = converse(
                 running, federation, t, history, until_settled, temperature_of
             )
-            leave(running, methods, errors, history, t)
+            for name in errors:
+                history.rows.append({"method": name, "round": t + 1, "diverged": True})
+                del running[name]
+            if errors and diverged(history) >= methods.keys():
+                raise errors.popitem()[1]
             central = (t + 1) % central_every == 0 or t + 1 == rounds
             test_sets: TestSets = "none" if until_settled else ("all" if central else "own")
             rows = measuring.rows(running, federation, t, test_sets)
@@ -131,18 +138,8 @@ def run(
     return history
 
 
-def check_runnable(
-    methods: Mapping[str, Method],
-    federation: FederationLike,
-    rounds: int,
-    central_every: int,
-    until_settled: bool,
-) -> None:
+def check_runnable(methods: Methods, federation: FederationLike, until_settled: bool) -> None:
     """Raise a `ValueError` if the methods cannot run, or could not be measured."""
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, not {rounds}")
-    if central_every < 1:
-        raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
     for name, method in methods.items():
@@ -161,14 +158,14 @@ def check_runnable(
         )
 
 
-def modules_of(methods: Mapping[str, Method], federation: FederationLike) -> list[str]:
+def modules_of(methods: Methods, federation: FederationLike) -> list[str]:
     """Return the modules in which a run begins; what they import can change its numbers, too."""
     parts = *methods.values(), federation, *federation.after_training
     return sorted({"cflkit.simulation"} | {type(part).__module__ for part in parts})
 
 
 def begin(
-    methods: Mapping[str, Method],
+    methods: Methods,
     federation: FederationLike,
     rounds: int,
     measuring: Measuring,
@@ -209,19 +206,19 @@ def move(name: str, method: Method, server: Server) -> None:
     """Let a method that has run in one federation go on in that of another server."""
     old = getattr(method, "server", None)
     if old is None or (old.clients, old.layout) != (server.clients, server.layout):
-        raise ValueError(
-            f"{name} cannot go on here: it must have run with {server.clients} clients, and with "
-            "this network"
-        )
+        fault = f"{name} cannot go on here: it must have run with {server.clients} clients"
+        raise ValueError(f"{fault}, and with this network")
     method.enter(server)
 
 
-def unfinished(
-    methods: Mapping[str, Method], history: History, until_settled: bool
-) -> dict[str, Method]:
+def diverged(history: History) -> set[str]:
+    """Return the methods that have diverged."""
+    return {row["method"] for row in history.rows if row.get("diverged")}
+
+
+def unfinished(methods: Methods, history: History, until_settled: bool) -> dict[str, Method]:
     """Return the methods that need another round."""
-    measured = {row["method"] for row in history.rows}
-    left = {row["method"] for row in history.rows if row.get("diverged")}
+    measured, left = {row["method"] for row in history.rows}, diverged(history)
     return {
         name: method
         for name, method in methods.items()
@@ -229,21 +226,6 @@ def unfinished(
         # A method that is settled from the start has one row, too
         and not (until_settled and method.settled and name in measured)
     }
-
-
-def leave(
-    running: dict[str, Method],
-    methods: Mapping[str, Method],
-    errors: Mapping[str, Diverged],
-    history: History,
-    t: int,
-) -> None:
-    """Take methods that diverged out of the run; raise their error if no method is left."""
-    for name, error in errors.items():
-        history.rows.append({"method": name, "round": t + 1, "diverged": True})
-        del running[name]
-        if {row["method"] for row in history.rows if row.get("diverged")} >= set(methods):
-            raise error
 
 
 def peak_memory(device: torch.device) -> float:
@@ -278,7 +260,7 @@ class Progress:
             print(f"continues after round {start} of {rounds}", file=sys.stderr, flush=True)
         self.bar = tqdm(total=rounds, initial=start, disable=not shown or lines, unit="round")
 
-    def step(self, t: int, methods: Mapping[str, Method]) -> None:
+    def step(self, t: int, methods: Methods) -> None:
         """Show that round ``t`` (from 0) is over, with what the methods found."""
         if self.lines:
             seconds = (perf_counter() - self.begin) / (t + 1 - self.start)
@@ -289,7 +271,7 @@ class Progress:
             self.bar.update()
 
 
-def found_by(methods: Mapping[str, Method]) -> str:
+def found_by(methods: Methods) -> str:
     """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     parts = [f"T {heat:.3f}" for heat in heats[:1]]
