@@ -49,7 +49,9 @@ def abandoned(draft: Path) -> bool:
     Numbers are given again: a process that began after the draft was last changed is another one.
     """
     numbers = [int(part) for part in draft.name.split(".") if part.isdecimal()]
-    return bool(numbers) and not any(was_there(n, draft) for n in numbers if n != os.getpid())
+    return bool(numbers) and not any(
+        number != os.getpid() and was_there(number, draft) for number in numbers
+    )
 
 
 def sweep(folder: Path, pattern: str) -> None:

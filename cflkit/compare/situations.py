@@ -83,9 +83,13 @@ def scene(situation: str, value: Any, seed: int) -> Scene:
     elif situation == "sizes":
         ranks = 1 + rng.permutation(CLIENTS)
         kept = 1 / ranks if value == "1/r" else np.where(ranks == 1, 1, 1 / (CLIENTS - 1))
-        pairs = zip(split.train, kept, strict=True)
-        train = [np.sort(rng.choice(rows, round(part * len(rows)), False)) for rows, part in pairs]
-        new.split = replace(split, train=train)
+        new.split = replace(
+            split,
+            train=[
+                np.sort(rng.choice(rows, round(share * len(rows)), replace=False))
+                for rows, share in zip(split.train, kept, strict=True)
+            ],
+        )
     elif situation == "labels wrong":
         labels = images.labels.clone()
         for rows in split.train:

@@ -193,10 +193,12 @@ def explain_cluster(
     """Compute a cluster's rows of `assess`, with the columns from ``source`` on."""
     network = federation.network(model)
     untrained = federation.network(federation.blueprint.initials(1, 0)[0])
-    known = federation.partition, labels, cluster, len(federation.targets(0, "central"))
+    central = len(federation.targets(0, "central"))
     rows = []
     for source in SOURCES:
-        drawn = samples_from(source, *known, how.sample_size, how.seed)
+        drawn = samples_from(
+            source, federation.partition, labels, cluster, central, how.sample_size, how.seed
+        )
         images, truth = federation.inputs(drawn, central=source == "orchestrator")
         kinds = MAPS if source == "in-cluster" else MAPS[:1]
         with federation.precise():

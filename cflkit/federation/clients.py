@@ -116,8 +116,9 @@ class Clients:
             raise ValueError(f"{fault}, but the images are {images.name!r}")
         held = [indices for parts in partition.splits.values() for indices in parts]
         if max(int(indices.max(initial=0)) for indices in held) >= len(images.labels):
-            pool = f"the {len(images.labels)} samples of the pool"
-            raise ValueError(f"the partition has indices beyond {pool}")
+            raise ValueError(
+                f"the partition has indices beyond the {len(images.labels)} samples of the pool"
+            )
         self.networks, self.task, self.training = networks, TASKS[task], training
         sizes = [parameter.nbytes for parameter in networks[0].trainable.values()]
         self.has_large_layers = max(sizes, default=0) > machine.KEPT_BLOCK
@@ -166,7 +167,9 @@ class Clients:
             for chosen in order.split(training.batch_size):
                 batch_weights = None if weights is None else weights[chosen.to(weights.device)]
                 batches.append(Batch(indices[chosen], batch_weights))
-        return [b for b in batches if len(b.index)]  # nothing, split, is one empty batch
+        return [
+            batch for batch in batches if len(batch.index)
+        ]  # nothing, split, is one empty batch
 
     def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
         """Return the batches of each job, see `batches`."""

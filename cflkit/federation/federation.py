@@ -118,8 +118,9 @@ class Federation:
         cores = machine.usable_cores() if self.device.type == "cpu" else 1
         count = min(cores, self.clients)
         networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
-        chosen = self.task, self.training, seed, self.engine, self.device
-        self.data = Clients(images, partition, networks, *chosen)
+        self.data = Clients(
+            images, partition, networks, self.task, self.training, seed, self.engine, self.device
+        )
         known = partition.clusters
         self.clusters = None if known is None else torch.from_numpy(known)
         self.sizes = torch.tensor(self.data.sizes, dtype=torch.float32)

@@ -62,8 +62,9 @@ class Privacy:
             received = jobs.models[model]
             update = row - received
             shorter = min(1.0, self.clip / max(float(as_doubles(update).norm()), 1e-300))
-            key = integer(self.seed, PRIVACY, client, round, *asked(job, jobs.training))
-            generator = torch.Generator().manual_seed(key)
+            generator = torch.Generator().manual_seed(
+                integer(self.seed, PRIVACY, client, round, *asked(job, jobs.training))
+            )
             noise = torch.randn(len(row), generator=generator).to(row)
             row.copy_(received + shorter * update + self.clip * self.noise * noise)
 

@@ -134,8 +134,9 @@ class Jobs:
         """Return some of the jobs."""
         index = torch.as_tensor(which, dtype=torch.int64)
         columns = {name: [column[job] for job in which] for name, column in self.columns.items()}
-        pairs = {"model_of": self.model_of[index], "client_of": self.client_of[index]}
-        return self.replace(**pairs, **columns)
+        return self.replace(
+            model_of=self.model_of[index], client_of=self.client_of[index], **columns
+        )
 
     def of(self, job: int, column: str, default: Any = None) -> Any:
         """Return the value of a job in a column, if there is such a column."""

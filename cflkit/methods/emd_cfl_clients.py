@@ -35,7 +35,9 @@ def owner_sends(
         For each of the others, the embeddings ``[n, k]``, projected by the matrix that only the two
         clients share.
     """
-    train, validation = (embeddings(client, model, s, max_samples, train_mode) for s in SPLITS)
+    train, validation = (
+        embeddings(client, model, split, max_samples, train_mode) for split in SPLITS
+    )
     pair = client.shared_seed, client.number
     sent = [train @ shared_projection(*pair, c, train.shape[1], projection).T for c in others]
     return earth_movers_distance(train, validation, sinkhorn), sent

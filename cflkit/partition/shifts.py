@@ -260,8 +260,11 @@ def client_splits(
         fault = f"{reason} for training and validation"
         raise PartitionError(f"{fault}; use fewer clients or more samples")
     shuffled = generator.permutation(train)
-    rows = {"train": shuffled[: int(kept * share)], "validation": shuffled[kept:], "test": test}
-    return {name: np.sort(held) for name, held in rows.items()}
+    return {
+        "train": np.sort(shuffled[: int(kept * share)]),
+        "validation": np.sort(shuffled[kept:]),
+        "test": np.sort(test),
+    }
 
 
 def split_among_clients(

@@ -123,7 +123,9 @@ def clusterings(
             extra = label >= known
             face, hatch = ("0.85", "///") if extra else (COLOURS[label % len(COLOURS)], None)
             corner = client - 0.5, place - 0.4
-            axes.add_patch(Rectangle(corner, 1, 0.8, fc=face, ec="white", hatch=hatch))
+            axes.add_patch(
+                Rectangle(corner, 1, 0.8, facecolor=face, edgecolor="white", hatch=hatch)
+            )
             colour = "black" if extra else "white"
             axes.text(client, place, label, ha="center", va="center", color=colour, fontsize=9)
     axes.set(xlabel="client", xlim=(-0.5, len(rows["truth"]) - 0.5), ylim=(len(rows) - 0.5, -0.5))

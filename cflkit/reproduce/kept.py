@@ -47,7 +47,9 @@ def draw(record: Record, federation: Federation, number: int) -> None:
         plots.over_rounds([table], measure, measure, axes[0, 0])
         axes[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
     if truth is not None and clusters:
-        strips = {name: [*map(int, text.split("|"))] for name, text in clusters.items()}
+        strips = {
+            name: [int(label) for label in text.split("|")] for name, text in clusters.items()
+        }
         plots.clusterings(truth.cpu(), strips, axes[-1, 0]).set_xticks(range(0, len(truth), 5))
     caption = "The run over its rounds, and the clusters of its last round, as far as it has them."
     plots.show(figure, number, caption, "Lines over rounds, and a strip of clients per method.")
@@ -68,8 +70,9 @@ def compare(record: Record) -> None:
     committed = KIT / "data" / "results" / record.id
     before = records.read(committed).summary if committed.exists() else {}
     for name, measures in record.summary.items():
-        known = [count for count in COUNTED if measures.get(count) is not None]
-        counted = [f"{count} {measures[count]}" for count in known]
+        counted = [
+            f"{count} {measures[count]}" for count in COUNTED if measures.get(count) is not None
+        ]
         counted += [f"ari {measures['ari']:.2f}"] if "ari" in measures else []
         print(f"{name}: {', '.join(counted)}; {against(before.get(name, {}), measures)}")
 

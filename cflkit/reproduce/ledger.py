@@ -250,7 +250,9 @@ class Evidence:
         ranks_by_seed = []
         for runs in by_seed.values():
             names = self.paper.methods.values()
-            samples = [[self.sample(r, name, ranks.score) for name in names] for r in runs]
+            samples = [
+                [self.sample(record, name, ranks.score) for name in names] for record in runs
+            ]
             values = [[np.nan if s is None else s.value for s in of_run] for of_run in samples]
             scores = pd.DataFrame(values, columns=[*names])
             if len(runs) == len(wanted) and scores.notna().all(axis=None):

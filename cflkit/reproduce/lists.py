@@ -136,7 +136,9 @@ def side_by_side(chosen: Sequence[Record]) -> str:
         parameters = [row for row in parameters if str(row["1"]) != str(row["2"])]
         lines.append("parameters in which they differ" if parameters else "equal parameters")
     lines += [fitted(parameters)] if parameters else []
-    every = [(m, n) for record in chosen for m, held in record.summary.items() for n in held]
+    every = [
+        (m, n) for record in chosen for m, of_method in record.summary.items() for n in of_method
+    ]
     measures = [
         {"method": method, "measure": name}
         | {n: rounded(record.value(method, name)) for n, record in numbered.items()}

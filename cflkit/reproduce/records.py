@@ -389,8 +389,9 @@ def find_record(text: str) -> Record:
     if id in known or len(ids) == 1:
         return read(known.get(id) or known[ids[0]])
     if not ids:
-        fault = f"no record {id!r}; `python -m cflkit records` lists all records"
-        raise ParameterError(f"{fault}{hint(id, known)}{MORE}")
+        raise ParameterError(
+            f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}{MORE}"
+        )
     some = ", ".join(ids[:3]) + ", …" * (len(ids) > 3)
     raise ParameterError(f"{len(ids)} records are called {id!r}: {some}")
 

@@ -126,8 +126,9 @@ def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
     verdicts_by_round = []
     for number, outcomes in sorted(by_round.items()):
         worst = max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index)
-        differing = [where for outcome, where in outcomes if outcome != SAME]
-        verdicts_by_round.append(Verdict(number, worst, differing))
+        verdicts_by_round.append(
+            Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME])
+        )
     return verdicts_by_round
 
 
