@@ -210,9 +210,12 @@ class AffinityPropagation(Clusterer):
         from sklearn import cluster
         from sklearn.exceptions import ConvergenceWarning
 
-        options = {"affinity": "precomputed", "damping": damping, "random_state": self.seed}
-        most = 200 if damping == 0.5 else 1000  # strong damping needs more iterations
-        estimator = cluster.AffinityPropagation(**options, max_iter=most)
+        estimator = cluster.AffinityPropagation(
+            affinity="precomputed",
+            damping=damping,
+            max_iter=200 if damping == 0.5 else 1000,  # strong damping needs more iterations
+            random_state=self.seed,
+        )
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             labels = estimator.fit_predict(similarity)

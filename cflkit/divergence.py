@@ -140,8 +140,9 @@ def earth_movers_distance(
         raise ValueError(f"sinkhorn must be positive and finite, not {sinkhorn}")
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
-        reason = "samples must be [n, d] with the same d"
-        raise ValueError(f"{reason}, not {first.shape} and {second.shape}")
+        raise ValueError(
+            f"samples must be [n, d] with the same d, not {first.shape} and {second.shape}"
+        )
     if not len(first) or not len(second):
         raise ValueError("an empty sample has no distance to anything")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):

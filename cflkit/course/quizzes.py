@@ -67,14 +67,17 @@ def show(number: str) -> None:
 
     if number not in (known := files()):
         raise CourseError(f"no quiz {number!r}; there are {', '.join(known)}")
-    questions = []
-    for asked in questions_of(known[number]):
-        choices = [
-            {"answer": choice.text, "correct": choice.correct, "feedback": choice.feedback}
-            for choice in asked.answers
-        ]
-        shown = {"question": asked.question, "type": "multiple_choice", "answers": choices}
-        questions.append(shown)
+    questions = [
+        {
+            "question": question.question,
+            "type": "multiple_choice",
+            "answers": [
+                {"answer": choice.text, "correct": choice.correct, "feedback": choice.feedback}
+                for choice in question.answers
+            ],
+        }
+        for question in questions_of(known[number])
+    ]
     # The browser decodes Latin letters alone, and JSON writes all others as numbers
     key = base64.b64encode(json.dumps(questions).encode("ascii")).decode("ascii")
     display(HTML(f'<span style="display:none" id="quiz-{number}">{key}</span>'))

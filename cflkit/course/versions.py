@@ -109,8 +109,12 @@ def facts_of(cell: NotebookNode, tags: list[str], exercise: Exercise | None) -> 
 def hidden_check(visible: str) -> str:
     """Write the check that students do not see: the visible one on other random inputs."""
     arguments = visible.removeprefix("check(").removesuffix(")")
-    code = f"import cflkit.check\n\ncflkit.check.grade({arguments}, seed={HIDDEN_SEED})"
-    return f"\n### BEGIN HIDDEN TESTS\n{code}\n### END HIDDEN TESTS"
+    return (
+        "\n### BEGIN HIDDEN TESTS\n"
+        "import cflkit.check\n\n"
+        f"cflkit.check.grade({arguments}, seed={HIDDEN_SEED})\n"
+        "### END HIDDEN TESTS"
+    )
 
 
 def quiz_cells(lesson: str) -> list[Cell]:
@@ -125,8 +129,10 @@ def quiz_cells(lesson: str) -> list[Cell]:
 def head(exercise: Exercise) -> str:
     """Write the heading of an exercise, and the line below it."""
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
-    about = f"Level: {exercise.level}. About {exercise.minutes} minutes, {points}."
-    return f"## {exercise.id} {exercise.title}\n\n*{exercise.kind}. {about}*"
+    return (
+        f"## {exercise.id} {exercise.title}\n\n"
+        f"*{exercise.kind}. Level: {exercise.level}. About {exercise.minutes} minutes, {points}.*"
+    )
 
 
 def released(notebook: NotebookNode) -> NotebookNode:
@@ -190,8 +196,11 @@ def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()
 
 def write_into(out: Path, solutions: bool, only: Collection[str]) -> None:
     """Write the folders of a course, see `write_versions`."""
-    every = sources.by_lesson().values()
-    wanted = [source for source in every if not only or {*only} & {*sources.ids(source)}]
+    wanted = [
+        source
+        for source in sources.by_lesson().values()
+        if not only or not set(only).isdisjoint(sources.ids(source))
+    ]
     notebooks = {source.stem: apart(with_grades(source, only)) for source in wanted}
     for name, notebook in notebooks.items():
         write_notebook(released(notebook), out / "student" / f"{name}.ipynb")

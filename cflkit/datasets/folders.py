@@ -95,9 +95,16 @@ def from_folder(folder: Path, notes: Notes) -> ImageSet:
     if divided:
         tests = images.pop(0), labels.pop(0)
     owners = torch.arange(len(images)).repeat_interleave(torch.tensor([*map(len, images)]))
-    held = torch.cat(images), torch.cat(labels), *tests, len(classes)
-    known = {folder.name: md5_of_folder(folder, paths)}, owners if len(images) > 1 else None
-    return ImageSet(folder.name, *held, None, *known, tuple(classes))
+    return ImageSet(
+        folder.name,
+        torch.cat(images),
+        torch.cat(labels),
+        *tests,
+        len(classes),
+        files={folder.name: md5_of_folder(folder, paths)},
+        owners=owners if len(images) > 1 else None,
+        class_names=tuple(classes),
+    )
 
 
 def folders_in(folder: Path) -> list[str]:

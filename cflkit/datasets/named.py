@@ -14,7 +14,6 @@ import os
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -157,8 +156,11 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     not be 0.
     """
     EMNIST = import_package("torchvision.datasets").EMNIST
-    halves = product(("train", "test"), ("images-idx3", "labels-idx1"))
-    names = [f"emnist-{part}-{half}-{kind}-ubyte" for half, kind in halves]
+    names = [
+        f"emnist-{part}-{half}-{kind}-ubyte"
+        for half in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
     single = [path for name in names if (path := files.locate(f"EMNIST/raw/{name}.gz"))]
     if len(single) == len(names) and set(names) <= MD5.keys():
         held = [gzip.decompress(path.read_bytes()) for path in single]
@@ -211,10 +213,10 @@ def medmnist(files: DataFiles, path: str) -> Sequence[Array]:
         remedy = f"take the original, 'bloodmnist', or copy {filename} (made from the source "
         raise files.missing(path, remedy + "photographs; no server has it)")
     arrays = read_arrays(files.fetch(path, MD5[path], [f"{ZENODO}{filename}?download=1"]))
-    both = [
-        [arrays[f"{half}_{kind}"] for half in ("train", "val")] for kind in ("images", "labels")
-    ]
-    images, labels = map(np.concatenate, both)
+    images, labels = (
+        np.concatenate([arrays[f"train_{kind}"], arrays[f"val_{kind}"]])
+        for kind in ("images", "labels")
+    )
     return images, labels, arrays["test_images"], arrays["test_labels"]
 
 

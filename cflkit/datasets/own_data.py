@@ -119,10 +119,18 @@ def from_arrays(path: Path, notes: Notes) -> ImageSet:
 
     pool = convert(arrays[kind], f"{path}: {kind}")
     labels, test_labels, names = labels_in(arrays, path)
-    tested = convert(arrays[tests[0]], f"{path}: {tests[0]}") if tests else pool[:0]
-    held = pool, labels, tested, test_labels, int(labels.max()) + 1
-    known = {path.name: md5_of(path)}, numbers("clients"), names
-    return ImageSet(path.stem, *held, numbers("domains"), *known)
+    return ImageSet(
+        path.stem,
+        pool,
+        labels,
+        convert(arrays[tests[0]], f"{path}: {tests[0]}") if tests else pool[:0],
+        test_labels,
+        classes=int(labels.max()) + 1,
+        domains=numbers("domains"),
+        files={path.name: md5_of(path)},
+        owners=numbers("clients"),
+        class_names=names,
+    )
 
 
 def labels_in(
@@ -160,7 +168,12 @@ def with_test_set(whole: ImageSet) -> ImageSet:
     if fault:
         remedy = "give a test set of your own, or more samples"
         raise DatasetError(f"{whole.name}: {fault}; {remedy}")
-    rows = {name: getattr(whole, name) for name in ("images", "labels", "domains", "owners")}
-    pool = {name: None if values is None else values[kept] for name, values in rows.items()}
-    tests = {f"test_{name}": rows[name][held] for name in ("images", "labels")}
-    return replace(whole, **pool, **tests)
+    return replace(
+        whole,
+        images=whole.images[kept],
+        labels=whole.labels[kept],
+        test_images=whole.images[held],
+        test_labels=whole.labels[held],
+        domains=None if whole.domains is None else whole.domains[kept],
+        owners=None if whole.owners is None else whole.owners[kept],
+    )

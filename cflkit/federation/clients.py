@@ -112,8 +112,9 @@ class Clients:
         device: torch.device,
     ) -> None:
         if partition.dataset != images.name:
-            fault = f"the partition is of {partition.dataset!r}"
-            raise ValueError(f"{fault}, but the images are {images.name!r}")
+            raise ValueError(
+                f"the partition is of {partition.dataset!r}, but the images are {images.name!r}"
+            )
         held = [indices for parts in partition.splits.values() for indices in parts]
         if max(int(indices.max(initial=0)) for indices in held) >= len(images.labels):
             raise ValueError(

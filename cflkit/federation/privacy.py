@@ -117,8 +117,9 @@ def epsilon(noise: float, trainings: int, delta: float = 1e-5) -> float:
     from scipy.special import log_ndtr, ndtr
 
     if not noise >= 0 or trainings < 0 or not 0 < delta < 1:
-        needs = "needs noise ≥ 0, trainings ≥ 0 and delta in (0, 1), not"
-        raise ValueError(f"{needs} {noise}, {trainings}, {delta}")
+        raise ValueError(
+            f"needs noise ≥ 0, trainings ≥ 0 and delta in (0, 1), not {noise}, {trainings}, {delta}"
+        )
     if trainings == 0:
         return 0.0
     if noise == 0:

@@ -135,10 +135,12 @@ def train_stack(
             going = left
         # Padding would enter BatchNorm's statistics, so its batches are grouped by their size
         for which, width in schedule.groups(step, alike=bool(network.buffer_names)):
-            here = {name: value[which] for name, value in values.items()}
-            samples = clients.samples(schedule.index[step, which, :width])
-            shares, keys = schedule.shares[step, which, :width], step_keys(seeds, step)[which]
-            grads, moved = gradients(here, *samples, shares, keys)
+            inputs, labels = clients.samples(schedule.index[step, which, :width])
+            grads, moved = gradients(
+                {name: value[which] for name, value in values.items()},
+                *(inputs, labels, schedule.shares[step, which, :width]),
+                step_keys(seeds, step)[which],
+            )
             for name, gradient in grads.items():
                 write_gradient(leaves[name], gradient, which)
             for name, buffer in moved.items():

@@ -54,8 +54,9 @@ def labels_of(clusterings: Sequence[Sequence[int] | Labels], server: Server) -> 
     arrays = [np.asarray(labels, dtype=np.int64) for labels in clusterings]
     sizes = [server.num_samples(client) for client in range(server.clients)]
     if [len(labels) for labels in arrays] != sizes:
-        fault = f"needs labels for {sizes} samples"
-        raise ValueError(f"{fault}, not {[len(labels) for labels in arrays]}")
+        raise ValueError(
+            f"needs labels for {sizes} samples, not {[len(labels) for labels in arrays]}"
+        )
     if 0 in sizes:
         raise ValueError(f"client {sizes.index(0)} has no sample")
     return arrays

@@ -155,8 +155,9 @@ def class_mixtures(
     classes, counts = np.unique(labels, return_counts=True)
     classes, counts = classes[counts >= at_least], counts[counts >= at_least]
     if not len(classes):
-        fault = f"no class of {images.name} has {at_least} samples"
-        raise PartitionError(f"{fault}; take a smaller at_least")
+        raise PartitionError(
+            f"no class of {images.name} has {at_least} samples; take a smaller at_least"
+        )
     max_classes = len(classes) // 2 if max_classes is None else max_classes
     if clients < 1 or samples_per_class < 1 or not 0 <= overlap <= 1:
         needs = "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not"

@@ -257,8 +257,9 @@ def client_splits(
     kept = int(len(train) * (1 - VALIDATION_SHARE))
     if not 0 < kept < len(train) or not len(test):
         reason = f"{len(train)} training and {len(test)} test images per client are too few"
-        fault = f"{reason} for training and validation"
-        raise PartitionError(f"{fault}; use fewer clients or more samples")
+        raise PartitionError(
+            f"{reason} for training and validation; use fewer clients or more samples"
+        )
     shuffled = generator.permutation(train)
     return {
         "train": np.sort(shuffled[: int(kept * share)]),

@@ -120,8 +120,9 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         refused by the notebook.
     """
     if table not in tables():
-        fault = f"no grid {table!r}"
-        raise ParameterError(f"{fault}; the grids are {', '.join(tables())}{hint(table, tables())}")
+        raise ParameterError(
+            f"no grid {table!r}; the grids are {', '.join(tables())}{hint(table, tables())}"
+        )
     path, chosen = PARAMS / f"{table}.yaml", parsed(where or {})
     try:
         grid = GridFile.checked(read_yaml(path))

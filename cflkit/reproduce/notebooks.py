@@ -192,8 +192,9 @@ def check_own_data(record: records.Record, parameters: Recorded) -> None:
     name = str(getattr(parameters, "dataset", ""))
     then = record.provenance["data_files"]
     if own_data.is_own(name) and own_data.load(name).files != then:
-        fault = f"{record.id} has a record of other contents of {name}"
-        raise NotebookError(f"{fault}; run it again without --missing")
+        raise NotebookError(
+            f"{record.id} has a record of other contents of {name}; run it again without --missing"
+        )
 
 
 def check_writable(folder: Path) -> None:

@@ -331,8 +331,9 @@ def read(folder: str | Path) -> Record:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         reason = one_line(error) if isinstance(error, ValidationError) else error
-        fault = f"{display_path(path)} is damaged"
-        raise ParameterError(f"{fault}, or of another version of the kit ({reason})") from error
+        raise ParameterError(
+            f"{display_path(path)} is damaged, or of another version of the kit ({reason})"
+        ) from error
 
 
 def read_all(folders: Iterable[Path]) -> list[Record]:

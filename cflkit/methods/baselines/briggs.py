@@ -55,8 +55,9 @@ class Briggs(Method):
     def consistent(self) -> Self:
         """Refuse a threshold above all distances, and a wrong sign unless the metric is cosine."""
         if self.metric == "cosine" and self.threshold > OPPOSITE:
-            fault = "cosine distances are at most 2"
-            raise ValueError(f"{fault}, so a threshold of {self.threshold} cuts nothing")
+            raise ValueError(
+                f"cosine distances are at most 2, so a threshold of {self.threshold} cuts nothing"
+            )
         if self.wrong_sign and self.metric != "cosine":
             raise ValueError(f"wrong_sign is about cosine similarity, not {self.metric} distance")
         return self

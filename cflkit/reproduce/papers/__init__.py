@@ -14,8 +14,13 @@ from cflkit.reproduce.parameters import Parameters
 
 MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
 # By their names, in the order of their lessons
-EVERY: list[Paper] = [paper for module in MODULES for paper in getattr(module, "PAPERS", ())]
-PAPERS = {p.name: p for p in sorted(EVERY, key=lambda paper: (paper.notebook, paper.name))}
+PAPERS: dict[str, Paper] = {
+    paper.name: paper
+    for paper in sorted(
+        (paper for module in MODULES for paper in getattr(module, "PAPERS", ())),
+        key=lambda paper: (paper.notebook, paper.name),
+    )
+}
 
 
 def by_notebook(notebook: str) -> Paper | None:

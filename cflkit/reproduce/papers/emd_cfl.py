@@ -214,9 +214,14 @@ def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     from cflkit import datasets
     from cflkit.partition import shifts
 
-    options = run.model_dump(include={"clients", "samples"})
-    options |= {"published": run.published_split, "seed": run.partition_seed}
-    return shifts.make(datasets.load(run.dataset), run.version, **options)
+    return shifts.make(
+        datasets.load(run.dataset),
+        run.version,
+        clients=run.clients,
+        samples=run.samples,
+        published=run.published_split,
+        seed=run.partition_seed,
+    )
 
 
 def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:

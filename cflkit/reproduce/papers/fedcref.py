@@ -106,9 +106,13 @@ def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Load the images and give each client samples of a few classes."""
     from cflkit import datasets, partition
 
-    options = run.model_dump(include={"clients", "at_least", "unique"})
-    options |= {"samples_per_class": run.samples, "overlap": run.overlap_fraction}
-    return partition.class_mixtures(datasets.load(run.dataset), **options, seed=run.partition_seed)
+    return partition.class_mixtures(
+        datasets.load(run.dataset),
+        samples_per_class=run.samples,
+        overlap=run.overlap_fraction,
+        seed=run.partition_seed,
+        **run.model_dump(include={"clients", "at_least", "unique"}),
+    )
 
 
 def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
