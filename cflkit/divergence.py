@@ -168,8 +168,10 @@ def earth_movers_distance(
     plan = ot.sinkhorn(*masses, costs, strength, numItermax=10_000, warn=False)
     arrived = plan.sum(axis=1) * len(first), plan.sum(axis=0) * len(second)
     if not all(np.allclose(mass, 1, atol=1e-3) for mass in arrived):
-        fault = f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}"
-        raise ValueError(f"{fault}: take a larger one, or exact distances")
+        raise ValueError(
+            f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}: take a "
+            "larger one, or exact distances"
+        )
     return float(np.ldexp((plan * costs).sum(), power + unit))
 
 

@@ -72,8 +72,10 @@ class Blueprint:
             with torch.no_grad():
                 network(torch.zeros(1, *self.shape, device=self._device))
         except (RuntimeError, ValueError) as error:
-            fault = f"{self.model!r} cannot take samples of the shape {self.shape} ({error})"
-            raise ValueError(f"{fault}; for features, take 'perceptron' or 'linear'") from error
+            raise ValueError(
+                f"{self.model!r} cannot take samples of the shape {self.shape} ({error}); "
+                "for features, take 'perceptron' or 'linear'"
+            ) from error
         network.train()
 
     def _build(self) -> RowModel:

@@ -145,8 +145,10 @@ class Federation:
         """
         presence = torch.as_tensor(presence)
         if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != self.clients:
-            fault = f"presence must be bool of the shape [rounds, {self.clients}]"
-            raise ValueError(f"{fault}, not {presence.dtype} of {list(presence.shape)}")
+            raise ValueError(
+                f"presence must be bool of the shape [rounds, {self.clients}], not "
+                f"{presence.dtype} of {list(presence.shape)}"
+            )
         if not len(presence):
             raise ValueError("presence has no rounds: it needs one row or more")
         if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
@@ -162,8 +164,10 @@ class Federation:
             A hook hides the data, and the network has buffers such as BatchNorm's statistics.
         """
         if self.buffers and any(hook.models_only for hook in hooks):
-            fault = "the network has buffers, which would tell about the data"
-            raise ValueError(f"{fault}: choose a network without BatchNorm")
+            raise ValueError(
+                "the network has buffers, which would tell about the data: choose a network "
+                "without BatchNorm"
+            )
         return self._changed(after_training=(*self.after_training, *hooks))
 
     def _changed(self, **attributes: Any) -> Self:
@@ -361,8 +365,10 @@ class Federation:
     def _refuse_if_hidden(self, what: str) -> None:
         """Refuse to tell about the data what a hook hides."""
         if any(hook.models_only for hook in self.after_training):
-            fault = f"{what} have no noise, and would tell about the clients' data"
-            raise ValueError(f"{fault}: only models can be asked for with privacy")
+            raise ValueError(
+                f"{what} have no noise, and would tell about the clients' data: only models can be "
+                "asked for with privacy"
+            )
 
 
 def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:

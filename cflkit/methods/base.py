@@ -123,8 +123,10 @@ class Method:
         for split, least in self.samples_needed().items():
             held = [server.num_samples(client, split) for client in range(server.clients)]
             if poor := [client for client, count in enumerate(held) if count < least]:
-                fault = f"{name} needs {least} or more {split} samples of each client"
-                raise ValueError(f"{fault}; clients {poor} have fewer")
+                raise ValueError(
+                    f"{name} needs {least} or more {split} samples of each client; clients {poor} "
+                    "have fewer"
+                )
         self.server = server
 
     def vectors(self, updates: Tensor) -> Tensor:
@@ -146,8 +148,10 @@ class Method:
         """Raise a `ValueError` if not all clients answer in round ``t``."""
         answering = self.server.reachable(t)
         if len(answering) < self.server.clients:
-            fault = f"{type(self).__name__} asks all clients in round {t + 1}"
-            raise ValueError(f"{fault}, and only the clients {answering.tolist()} are there")
+            raise ValueError(
+                f"{type(self).__name__} asks all clients in round {t + 1}, and only the clients "
+                f"{answering.tolist()} are there"
+            )
 
     def round(self, t: int) -> Conversation[None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.

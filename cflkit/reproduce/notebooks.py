@@ -309,8 +309,10 @@ def check_output(output: Path, source: Path) -> None:
     text = output.read_bytes()
     executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
     if not executed or any(output.samefile(path) for path in committed):
-        fault = f"{output} would be overwritten, and is no output of a run"
-        raise NotebookError(f"{fault}; name another file, ending in .ipynb")
+        raise NotebookError(
+            f"{output} would be overwritten, and is no output of a run; name another file, ending "
+            "in .ipynb"
+        )
 
 
 def our_kernel(ended: list[int]) -> type[AsyncKernelManager]:

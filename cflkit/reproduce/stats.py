@@ -91,8 +91,10 @@ def compare(scores: pd.DataFrame, higher_is_better: bool) -> Comparison:
     from scipy.stats import friedmanchisquare
 
     if scores.shape[1] < 3 or len(scores) < 2:
-        fault = "the tests need three methods and two blocks or more"
-        raise ValueError(f"{fault}, not {scores.shape[1]} and {len(scores)}")
+        raise ValueError(
+            "the tests need three methods and two blocks or more, not "
+            f"{scores.shape[1]} and {len(scores)}"
+        )
     ranks = average_ranks(scores, higher_is_better)
     names = ranks.index.tolist()
     friedman = float(friedmanchisquare(*(scores[name] for name in names)).pvalue)

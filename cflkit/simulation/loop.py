@@ -206,8 +206,10 @@ def move(name: str, method: Method, server: Server) -> None:
     """Let a method that has run in one federation go on in that of another server."""
     old = getattr(method, "server", None)
     if old is None or (old.clients, old.layout) != (server.clients, server.layout):
-        fault = f"{name} cannot go on here: it must have run with {server.clients} clients"
-        raise ValueError(f"{fault}, and with this network")
+        raise ValueError(
+            f"{name} cannot go on here: it must have run with {server.clients} clients, and with "
+            "this network"
+        )
     method.enter(server)
 
 
