@@ -90,10 +90,16 @@ def load(name: str | os.PathLike[str]) -> ImageSet:
     def numbers(values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64).ravel())
 
-    pool, tests = (images, labels), (test_images, test_labels)
-    parts = [part for x, y in (pool, tests) for part in (convert(x, name), numbers(y))]
-    known = numbers(domains[0]) if domains else None
-    return ImageSet(name, *parts, classes, domains=known, files=files.md5)
+    return ImageSet(
+        name,
+        convert(images, name),
+        numbers(labels),
+        convert(test_images, name),
+        numbers(test_labels),
+        classes,
+        domains=numbers(domains[0]) if domains else None,
+        files=files.md5,
+    )
 
 
 def digits(files: DataFiles, side: int) -> Sequence[Array]:
