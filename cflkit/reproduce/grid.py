@@ -184,7 +184,7 @@ class Process:
 
     name: str
     arguments: Sequence[str]
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, threads: int) -> tuple[str, float]:
         """Run with a share of the cores; return why it failed, or nothing, and the minutes."""
