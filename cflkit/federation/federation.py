@@ -331,8 +331,10 @@ class Federation:
             parts = [share * predicted[key, client] for key, share in mixture]
             return torch.stack(parts).sum(dim=0)
 
-        targets = {pair: self.targets(pair[1], split) for pair in pairs}
-        return {pair: f1_and_accuracy(targets[pair], probabilities(*pair)) for pair in pairs}
+        return {
+            (mixture, c): f1_and_accuracy(self.targets(c, split), probabilities(mixture, c))
+            for mixture, c in pairs
+        }
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question about its own data, see `Ask`; J answers."""

@@ -131,13 +131,10 @@ class FedCRef(Method):
         """Train an autoencoder for each cluster of the active clients, and let all test it."""
         mine = np.flatnonzero(self.active[self.owner])
         owners = self.owner[mine]
-        jobs = Jobs(
-            self.server.initials(len(mine), LOCAL, self.iteration),
-            torch.arange(len(mine)),
-            torch.from_numpy(owners),
-            self.local,
-            subset=[torch.from_numpy(self.samples[cluster]) for cluster in mine],
-        )
+        models = self.server.initials(len(mine), LOCAL, self.iteration)
+        pairs = torch.arange(len(mine)), torch.from_numpy(owners)
+        parts = [torch.from_numpy(self.samples[cluster]) for cluster in mine]
+        jobs = Jobs(models, *pairs, self.local, subset=parts)
         trained = yield Train(jobs, order=self.iteration * (1 + self.rounds))
         errors = yield from reconstruction_errors(self.server, trained)
         for client in np.flatnonzero(self.active):

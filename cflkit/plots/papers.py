@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from cflkit.metrics import renamed
 from cflkit.plots.page import COLOURS, MARKERS
 
-# A range of thresholds within which none works
-NO_RANGE: dict[str, Any] = {"color": COLOURS[1], "marker": "x"}
+# A range of thresholds, and one within which none works
+RANGE: dict[str, Any] = {"color": COLOURS[0], "linewidth": 6}
+NO_RANGE: dict[str, Any] = {"color": COLOURS[1], "linewidth": 1.5, "marker": "x"}
 # Associations of FedCRef: within a class, and between two
 RIGHT_EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.6}
 WRONG_EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.8}
@@ -30,11 +31,11 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
     axes = axes or plt.gca()
     floor = 1e-3
     for place, (within, between) in enumerate(bars.values()):
-        width, look = (6, {"color": COLOURS[0]}) if within < between else (1.5, NO_RANGE)
+        look = RANGE if within < between else NO_RANGE
         ends = np.maximum([within, between], floor)
-        axes.plot(ends, [place, place], linewidth=width, solid_capstyle="butt", **look)
+        axes.plot(ends, [place, place], solid_capstyle="butt", **look)
     if any(within < between for within, between in bars.values()):
-        axes.plot([], [], color=COLOURS[0], linewidth=6, label="every ε in the bar works")
+        axes.plot([], [], label="every ε in the bar works", **RANGE)
     if any(within >= between for within, between in bars.values()):
         axes.plot([], [], "x-", color=COLOURS[1], label="no ε works: the two ends overlap")
     ticks = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2]
