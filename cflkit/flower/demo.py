@@ -76,8 +76,7 @@ class Demo:
             The folder has files of somebody else, or another run uses it.
         """
         folder, settings, secret = self.folder, self.folder / "settings", self.folder / "secret"
-        found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-        if found - {".lock"} and not settings.exists():
+        if {path.name for path in folder.glob("*")} - {".lock"} and not settings.exists():
             raise DemoError(f"{folder} has other files; name a new or an empty folder")
         folder.mkdir(parents=True, exist_ok=True)
         try:

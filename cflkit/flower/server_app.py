@@ -111,9 +111,9 @@ class RemoteFederation(Federation):
         self._nodes: dict[int, int] = {}  # of each client
         held = self._greet()
         count = sum(sum(own.values()) for own in held.values())
-        blank = torch.zeros(1, *settings.shape, dtype=torch.uint8).expand(count, *settings.shape)
-        labels = torch.zeros(count, dtype=torch.int64)
-        super().__init__(*divided(settings, blank, labels, held), **settings.options)
+        blanks = torch.zeros(1, *settings.shape, dtype=torch.uint8).expand(count, -1, -1, -1)
+        labels = torch.zeros(1, dtype=torch.int64).expand(count)
+        super().__init__(*divided(settings, blanks, labels, held), **settings.options)
 
     def _greet(self) -> dict[int, Samples]:
         """Ask all nodes which client they are; return how many samples each client has."""

@@ -161,5 +161,6 @@ def write(file: Path, rounds: list[Sight]) -> None:
         arrays["updates"] = [own.reindex(clients) for own in rows]
     draft = file.with_name(f"{file.name}.draft")
     with draft.open("wb") as opened:
-        np.savez(opened, **{name: np.stack(parts) for name, parts in arrays.items()})
+        arrays = {name: np.stack(parts) for name, parts in arrays.items()}
+        np.savez(opened, **arrays)
     draft.replace(file)
