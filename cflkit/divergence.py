@@ -69,9 +69,12 @@ def gram_matrix(vectors: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     """
     m = len(vectors)
     gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
+    part = gram.new_empty(0)
     with threads_per_operation(1):
         for chunk in vectors.split(max(1, CHUNK // max(1, m)), dim=1):
-            part = chunk.double() / scale
+            # New memory for each copy would take longer than the product
+            part = part if part.shape == chunk.shape else gram.new_empty(chunk.shape)
+            part.copy_(chunk).div_(scale)
             gram += part @ part.T
     return gram
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import re
 import signal
@@ -127,9 +126,8 @@ def test_an_owner_reads_why_a_server_is_not_the_right_one(tmp_path):
         keys.write_certificates(tmp_path / name, "localhost", days=days)
     keys.write_key_pair(tmp_path / "site")
     ports, key = demo.free_ports(2), tmp_path / "site.key"
-    doors = [
-        served(tmp_path / name, port) for name, port in zip(("own", "expired"), ports, strict=True)
-    ]
+    held = zip(("own", "expired"), ports, strict=True)
+    doors = [served(tmp_path / name, port) for name, port in held]
     try:
         for port, authority, host, reason in (
             (ports[0], "foreign", "127.0.0.1", "another authority has signed its certificate"),
@@ -147,14 +145,12 @@ def test_an_owner_reads_why_a_server_is_not_the_right_one(tmp_path):
             process.wait()
 
 
-@pytest.mark.parametrize(
-    "status, reason",
-    [
-        (401, "it does not accept the key's signature: is a clock wrong"),
-        (404, "it is no server of a federation"),
-        (409, "it does not know the key .*site.key: its operator must register the .pub file"),
-    ],
-)
+REFUSALS = {401: "it does not accept the key's signature: is a clock wrong"}
+REFUSALS |= {404: "it is no server of a federation"}
+REFUSALS |= {409: "it does not know the key .*site.key: its operator must register the .pub file"}
+
+
+@pytest.mark.parametrize("status, reason", REFUSALS.items())
 def test_an_owner_reads_why_a_key_is_refused(tmp_path, monkeypatch, status, reason):
     keys.write_certificates(tmp_path, "localhost")
     keys.write_key_pair(tmp_path / "site")
@@ -193,35 +189,35 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(
 # --- The demonstration ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "config, reason",
-    [
-        ({"methods": "fedavgg"}, "unknown method 'fedavgg'"),
-        ({"partition": "upside-down"}, "unknown version 'upside-down'"),
-        ({"clients": 3}, "clients must be a multiple"),
-        ({"dataset": "digit"}, "digit"),
-    ],
-)
-def test_a_demonstration_that_cannot_be_says_why_before_it_starts(tmp_path, config, reason):
+IMPOSSIBLE = {"methods": ("fedavgg", "unknown method 'fedavgg'"), "dataset": ("digit", "digit")}
+IMPOSSIBLE |= {"partition": ("upside-down", "unknown version 'upside-down'")}
+IMPOSSIBLE |= {"clients": (3, "clients must be a multiple")}
+
+
+@pytest.mark.parametrize("setting", IMPOSSIBLE)
+def test_a_demonstration_that_cannot_be_says_why_before_it_starts(tmp_path, setting):
+    value, reason = IMPOSSIBLE[setting]
     with pytest.raises((DatasetError, PartitionError, ValueError), match=reason):
-        demo.Demo(tmp_path / "run", config).prepare()
+        demo.Demo(tmp_path / "run", {setting: value}).prepare()
 
 
 def test_a_demonstration_leaves_the_folder_of_somebody_else_as_it_is(tmp_path):
-    (tmp_path / "output").mkdir()
-    (tmp_path / "output" / "thesis.txt").touch()
+    thesis = tmp_path / "output" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.touch()
     with pytest.raises(demo.DemoError, match="has other files; name a new or an empty folder"):
         demo.Demo(tmp_path, SMALL).prepare()
-    assert (tmp_path / "output" / "thesis.txt").exists()
+    assert thesis.exists()
 
 
 def test_a_demonstration_goes_on_with_the_same_settings_and_begins_anew_with_others(tmp_path):
+    checkpoint = tmp_path / "run" / "output" / "checkpoint.pt"
+
     def prepared(**config):
-        own = demo.Demo(tmp_path / "run", SMALL | config)
-        secret = own.prepare().shared_seed
-        kept = (own.output / "checkpoint.pt").exists()
-        own.output.mkdir(exist_ok=True)
-        (own.output / "checkpoint.pt").touch()
+        secret = demo.Demo(tmp_path / "run", SMALL | config).prepare().shared_seed
+        kept = checkpoint.exists()
+        checkpoint.parent.mkdir(exist_ok=True)
+        checkpoint.touch()
         return kept, secret
 
     (new, first), (again, second), (other, third) = prepared(), prepared(), prepared(rounds=7)
@@ -261,7 +257,6 @@ def test_a_killed_demonstration_leaves_no_process(tmp_path):
         from cflkit.flower import demo
         own = demo.Demo(pathlib.Path({str(tmp_path / "run")!r}), {SMALL!r})
         own.prepare()
-        own.environment = os.environ
         for name in own.names:
             own.launch(name, "sleep", 600)
         print(*(process.pid for process in own.processes.values()), flush=True)
@@ -353,18 +348,8 @@ def test_killed_processes_cost_time_alone(tmp_path):
     found = torch.load(own.output / "models.pt", weights_only=True)
     for name, method in settings.methods.items():
         assert all(map(torch.equal, found[name].values(), method.client_models()))
-    assert pd.read_csv(own.output / "rounds.csv")["round"].tolist() == [
-        1,
-        1,
-        2,
-        2,
-        3,
-        3,
-        4,
-        4,
-        5,
-        5,
-    ]
+    rounds = pd.read_csv(own.output / "rounds.csv")["round"].tolist()
+    assert rounds == [t for t in range(1, 6) for _ in range(2)]
 
 
 def command_of(process):
@@ -374,50 +359,29 @@ def command_of(process):
     return ""
 
 
-class Terminals:
+class Terminals(demo.Demo):
     """The terminals of the page's recipe, in one folder; commands that go on running have a log."""
 
-    def __init__(self, folder, ports):
-        self.folder, self.ports, self.running = folder, ports, []
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        ours = {"PATH": path, "PYTHONPATH": str(ROOT), "FLWR_HOME": str(folder / "flower")}
-        local = {"no_proxy": "localhost,127.0.0.1", "NO_PROXY": "localhost,127.0.0.1"}
-        self.environment = os.environ | ours | local | {"FLWR_TELEMETRY_ENABLED": "0"}
+    def __init__(self, folder, ports, home="flower"):
+        super().__init__(folder, {})
+        self.ports = ports
+        self.environment |= {"PYTHONPATH": str(ROOT), "FLWR_HOME": str(folder / home)}
 
-    def process(self, text, **options):
+    def typed(self, text):
         for printed, port in self.ports.items():
             text = text.replace(printed, str(port))
-        options |= {"cwd": self.folder, "env": self.environment, "text": True}
-        return subprocess.Popen(["bash", "-ec", text], **options)
-
-    def run(self, text):
-        done = self.process(text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said, _ = done.communicate(timeout=600)
-        return done.returncode, said
+        return "bash", "-ec", f"cd {self.folder}; {text}"
 
     def keep(self, name, text):
-        with (self.folder / f"{name}.log").open("a") as log:
-            options = {"stdout": log, "stderr": log, "start_new_session": True}
-            self.running.append(
-                self.process(f"exec {text}" if "export" not in text else text, **options)
-            )
+        self.launch(name, *self.typed(text))
 
-    def status(self):
-        _, said = self.run("flwr ls federation --format json")
-        return json.loads(said[said.index("{") :])["runs"][0]["status"]
+    def done(self, text):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        own = subprocess.run(self.typed(text), env=self.environment, timeout=600, **options)
+        return own.returncode, own.stdout
 
     def end_of_run(self):
-        end = time.time() + 1200
-        while not (status := self.status()).startswith("finished"):
-            assert time.time() < end, status
-            time.sleep(3)
-        return status
-
-    def close(self):
-        for process in self.running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        return self.wait(self.flwr("ls", "federation")["runs"][0]["run-id"])
 
 
 @pytest.mark.nightly
@@ -429,21 +393,20 @@ def test_the_page_s_recipe_as_printed_lets_nodes_in_and_no_stranger(tmp_path):
     )
     [settings] = re.findall(r"```toml\n(.*?)```", recipe, re.DOTALL)
     ports = dict(zip(("8000", "9000", "9094", "9095"), demo.free_ports(4), strict=True))
-    here = Terminals(tmp_path, ports)
-    public = ports["8000"]
+    here, public = Terminals(tmp_path, ports), ports["8000"]
     try:
-        assert here.run(make)[0] == 0
+        assert here.done(make)[0] == 0
         here.keep("superlink", link)
         here.keep("door", door_)
         end = time.time() + 300
         while not (demo.answers(public) and demo.answers(ports["9000"])):
             assert time.time() < end, "the server has not started"
             time.sleep(0.5)
-        assert here.run(node_keys)[0] == 0
-        code, said = here.run(register)
+        assert here.done(node_keys)[0] == 0
+        code, said = here.done(register)
         numbers = re.findall(r"\b[0-9]{12,20}\b", said)
         assert code == 0 and len({*numbers}) == 2, said
-        assert here.run(data)[0] == here.run(secret)[0] == 0
+        assert here.done(data)[0] == here.done(secret)[0] == 0
         # A node whose key is not registered
         keys.write_key_pair(tmp_path / "mine")
         with pytest.raises(ValueError, match="does not know the key"):
@@ -453,23 +416,15 @@ def test_the_page_s_recipe_as_printed_lets_nodes_in_and_no_stranger(tmp_path):
         text = settings.replace("NUMBER-OF-HOSPITAL-0", numbers[0])
         text = text.replace("NUMBER-OF-HOSPITAL-1", numbers[1])
         (tmp_path / "settings.toml").write_text(text.replace('"results"', f'"{tmp_path}/results"'))
-        code, said = here.run(run)
+        code, said = here.done(run)
         assert code == 0, said
         # Meanwhile, a stranger with host and port alone
-        stranger = Terminals(tmp_path, {"9000": public})
-        stranger.environment |= {"FLWR_HOME": str(tmp_path / "stranger")}
-        (tmp_path / "stranger").mkdir()
+        stranger = Terminals(tmp_path, {"9000": public}, "stranger")
         (tmp_path / "got.crt").write_text(ssl.get_server_certificate(("localhost", public)))
-        known = {"address": f"localhost:{public}", "root-certificates": str(tmp_path / "got.crt")}
-        text = f"[superlink.federation]\n{demo.as_text(known)}"
-        (tmp_path / "stranger" / "config.toml").write_text(text)
-        for command in (
-            f"run {APP} federation",
-            "ls federation",
-            "supernode list federation",
-            "supernode register mine.pub federation",
-        ):
-            code, said = stranger.run(f"flwr {command}")
+        demo.write_connection(tmp_path / "stranger", public, tmp_path / "got.crt")
+        calls = f"run {APP}", "ls", "supernode list", "supernode register mine.pub"
+        for call in calls:
+            code, said = stranger.done(f"flwr {call} federation")
             assert code != 0, said
         assert here.end_of_run() == "finished:completed"
         table = pd.read_csv(tmp_path / "results" / "rounds.csv")
@@ -480,9 +435,9 @@ def test_the_page_s_recipe_as_printed_lets_nodes_in_and_no_stranger(tmp_path):
         swapped = (tmp_path / "settings.toml").read_text().replace("/results", "/other")
         swapped = swapped.replace(", ".join(numbers), ", ".join(reversed(numbers)))
         (tmp_path / "settings.toml").write_text(swapped)
-        assert here.run(run)[0] == 0
+        assert here.done(run)[0] == 0
         assert here.end_of_run().startswith("finished:")
         for file in ("other/error.txt", "hospital-0.log", "hospital-1.log"):
             assert "keys or numbers are swapped" in (tmp_path / file).read_text()
     finally:
-        here.close()
+        here.stop()

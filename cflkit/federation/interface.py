@@ -1,7 +1,7 @@
 """The two sides of a federation: what the loop over rounds needs of it, and what a method sees.
 
 Two classes have the interface `FederationLike`. `cflkit.federation.Federation` simulates the
-clients, and `cflkit.flower.remote.RemoteFederation` talks to clients that are elsewhere.
+clients, and `cflkit.flower.server_app.RemoteFederation` talks to clients that are elsewhere.
 """
 
 from __future__ import annotations

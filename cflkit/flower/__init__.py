@@ -1,7 +1,7 @@
 """The same methods in a real federation, through Flower; and any strategy of Flower, watched.
 
 A method's round is a conversation of requests and answers (`cflkit.federation.requests`). In the
-simulation, a `Federation` answers. Here, `remote.RemoteFederation` sends each request as Flower
+simulation, a `Federation` answers. Here, `server_app.RemoteFederation` sends each request as Flower
 messages to the clients, and `client_app` answers them beside the client's data. Nothing else
 differs, so the same seed gives the same models.
 

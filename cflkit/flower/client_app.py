@@ -22,7 +22,7 @@ from flwr.common.logger import log
 from torch import Tensor
 
 from cflkit.federation import Ask, Diverged, Jobs, LocalTraining, Losses, Request
-from cflkit.federation.interface import Mixture
+from cflkit.federation.interface import Pair
 from cflkit.flower.client_data import federation_at
 from cflkit.flower.keys import read_secret
 from cflkit.flower.messages import is_array, one_line, packed, unpacked
@@ -84,13 +84,13 @@ class Node:
         """Return the function that computes the answer, if the request has a right form."""
         own = self.federation
         match request:
-            case {"kind": "hello", "client": expected}:
-                if expected not in (None, self.client):
-                    raise Refused(
-                        f"it takes this node's key for that of client {expected}, but the data "
-                        f"here are those of client {self.client}: keys or numbers are swapped"
-                    )
+            case {"kind": "hello", "client": None | self.client}:
                 return self.hello
+            case {"kind": "hello", "client": expected}:
+                raise Refused(
+                    f"it takes this node's key for that of client {expected}, but the data here "
+                    f"are those of client {self.client}: keys or numbers are swapped"
+                )
             case {"kind": "train", "jobs": sent, "order": int(order)} if order >= 0:
                 return partial(own.train, self.jobs(sent), order)
             case {"kind": "ask", "jobs": sent, "place": int(place)} if place >= 0:
@@ -99,7 +99,7 @@ class Node:
                 if split not in TESTED or not own.num_samples(self.client, split):
                     raise Refused(f"models are not evaluated on the split {split!r}")
                 self.check_models(models)
-                if not all(map(partial(is_mixture, len(models)), mixtures)):
+                if not all(is_mixture(len(models), own) for own in mixtures):
                     raise Refused("a mixture must be pairs of a model's row and its weight")
                 return partial(self.scores, models, mixtures, split)
         raise Refused(f"nodes do not answer such a request of the kind {request.get('kind')!r}")
@@ -138,12 +138,10 @@ class Node:
     def question(self, place: int) -> Request:
         """Return the question that a method of the run asks."""
         match request := self.settings.asked[place]:
-            case Losses():
-                return request
-            case Ask(question=question) if self.hides or question.__module__ not in HIDDEN:
-                return request
-            case Ask():
+            case Ask(question=question) if not self.hides and question.__module__ in HIDDEN:
                 raise Refused("clients hide this answer with a secret; start with --secret")
+            case Ask() | Losses():
+                return request
         raise Refused("this is no question")
 
     # --- Answers ----------------------------------------------------------------------------------
@@ -157,8 +155,8 @@ class Node:
     def scores(self, models: Tensor, mixtures: list[Any], split: str) -> list[Any]:
         """Return macro-F1 and accuracy of each mixture of models."""
         keys = [b"%d" % row for row in range(len(models))]
-        mixed: list[Mixture] = [tuple((keys[row], share) for row, share in m) for m in mixtures]
-        pairs = [(mixture, self.client) for mixture in mixed]
+        mixed = [tuple((keys[row], share) for row, share in mixture) for mixture in mixtures]
+        pairs: list[Pair] = [(mixture, self.client) for mixture in mixed]
         found = self.federation.scores(dict(zip(keys, models, strict=True)), pairs, split)
         return [np.array(found[pair]) for pair in pairs]
 
@@ -167,9 +165,6 @@ def is_mixture(models: int, mixture: Any) -> bool:
     """Return whether a mixture is pairs of a model's row and its weight."""
     match mixture:
         case [[int(row), float(share)], *more]:
-            return (
-                0 <= row < models
-                and math.isfinite(share)
-                and (not more or is_mixture(models, more))
-            )
+            right = 0 <= row < models and math.isfinite(share)
+            return right and (not more or is_mixture(models, more))
     return False

@@ -85,26 +85,25 @@ def of_the_hub(settings: Settings, client: int) -> Splits:
 
 def save(path: Path, images: ImageSet, partition: Partition, client: int) -> None:
     """Write the file of one client of a partition, which its owner alone can read."""
-    arrays: dict[str, NDArray[Any]] = {}
-    # Features are held as images of one pixel (`as_features`)
-    kind = "features" if images.shape[1:] == (1, 1) else "images"
+    arrays: dict[str, Any] = {}
     for split, indices in partition.splits.items():
-        index = torch.from_numpy(indices[client])
-        samples = images.images[index].numpy()
-        arrays[f"{split}_{kind}"] = samples if kind == "images" else samples.reshape(len(index), -1)
-        arrays[f"{split}_labels"] = images.labels[index].numpy()
+        samples = images.images[indices[client]].numpy()
+        # Features are held as images of one pixel (`as_features`)
+        if images.shape[1:] == (1, 1):
+            arrays[f"{split}_features"] = samples[:, :, 0, 0]
+        else:
+            arrays[f"{split}_images"] = samples
+        arrays[f"{split}_labels"] = images.labels[indices[client]].numpy()
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(path, **arrays)
 
 
 def samples_in(path: Path, names: Sequence[str] = ()) -> Splits:
-    """Read a client's file: for each split, the images (or features) and the labels.
+    """Read a client's samples and labels of each split from an ``.npz`` file.
 
-    It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
-    perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
-    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``. Where the
-    federation names its classes, labels are these ``names``, and otherwise their numbers.
+    Each split has ``train_images`` (or ``train_features``) and ``train_labels``, and so on. If the
+    classes have ``names``, in their order, the labels are such names; else they are numbers.
 
     Raises
     ------
@@ -144,12 +143,22 @@ def alone(settings: Settings, client: int, splits: Splits) -> Federation:
         shapes = ", ".join(f"{tuple(shape)} of {dtype}" for dtype, shape in kinds)
         must = f"one type and of the shape {settings.shape}, as the settings say"
         raise DatasetError(f"all splits must have samples of {must}, not {shapes}")
+    held = {client: {split: len(labels) for split, (_, labels) in splits.items()}}
     pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
-    images = ImageSet("own", pool, labels, pool[:0], labels[:0], settings.num_classes, files={})
-    held, start = {split: [NOTHING] * settings.clients for split in splits}, 0
-    for split, (_, targets) in splits.items():
-        held[split][client] = np.arange(start, start + len(targets))
-        start += len(targets)
-    train, test = held.pop("train"), held.pop("test")
-    parts = Partition(images.name, train, test, None, {"name": images.name}, held)
-    return settings.federation(images, parts)
+    return settings.federation(*divided(settings, pool, labels, held))
+
+
+def divided(
+    settings: Settings, pool: Tensor, labels: Tensor, held: Mapping[int, Mapping[str, int]]
+) -> tuple[ImageSet, Partition]:
+    """Return a pool, and the partition of it by how many samples clients have in each split."""
+    names = dict.fromkeys(split for counts in held.values() for split in counts)
+    parts, start = {split: [NOTHING] * settings.clients for split in names}, 0
+    for client, counts in held.items():
+        for split, count in counts.items():
+            parts[split][client] = np.arange(start, start + count)
+            start += count
+    classes = settings.classes if isinstance(settings.classes, int) else len(settings.classes)
+    images = ImageSet("own", pool, labels, pool[:0], labels[:0], classes)
+    train, test = parts.pop("train"), parts.pop("test")
+    return images, Partition("own", train, test, None, {"name": "own"}, parts)

@@ -33,6 +33,8 @@ from cflkit.flower.settings import APP, DEFAULTS, Settings
 
 PATIENCE = 600.0  # how long a command of Flower may take to answer, in seconds
 HOST = "127.0.0.1"
+# The files of TLS that a SuperLink reads, by the options that name them
+SERVER_FILES = {"cert": "server.crt", "key": "server.key", "ca-cert": "ca.crt"}
 
 
 class DemoError(Exception):
@@ -53,6 +55,12 @@ class Demo:
         self.names = [f"client-{client:02d}" for client in range(self.config["clients"])]
         self.lock = filelock.FileLock(folder / ".lock", timeout=0)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        # A proxy is not on the way to this machine
+        local = ",".join(filter(None, (os.environ.get("no_proxy"), "localhost", HOST)))
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        own = {"FLWR_HOME": str(folder / "flower"), "PATH": path, "CFLKIT_THREADS": "1"}
+        own |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+        self.environment = os.environ | own | {"no_proxy": local, "NO_PROXY": local}
 
     def prepare(self) -> Federation:
         """Write the clients' files, keys and certificates, and the settings of the run.
@@ -68,8 +76,7 @@ class Demo:
             The folder has files of somebody else, or another run uses it.
         """
         folder, settings, secret = self.folder, self.folder / "settings", self.folder / "secret"
-        found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-        if found - {".lock"} and not settings.exists():
+        if {path.name for path in folder.glob("*")} - {".lock"} and not settings.exists():
             raise DemoError(f"{folder} has other files; name a new or an empty folder")
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -122,22 +129,11 @@ class Demo:
 
     def start(self) -> None:
         """Start the SuperLink and the door, tell it the nodes' keys, and start all nodes."""
-        home, authority = self.folder / "flower", self.keys / "ca.crt"
         superlink, self.port, *self.node_ports = free_ports(2 + len(self.names))
-        # A proxy is not on the way to this machine
-        local = ",".join(filter(None, (os.environ.get("no_proxy"), HOST)))
-        here = {"no_proxy": local, "NO_PROXY": local, "CFLKIT_THREADS": "1"}
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        self.environment = os.environ | here | quiet | {"FLWR_HOME": str(home), "PATH": path}
-        home.mkdir(exist_ok=True)
-        connection = {"address": f"{HOST}:{superlink}", "root-certificates": str(authority)}
-        (home / "config.toml").write_text(f"[superlink.federation]\n{as_text(connection)}")
-        certificate, key = self.keys / "server.crt", self.keys / "server.key"
-        tls = "--ssl-certfile", certificate, "--ssl-keyfile", key
+        write_connection(self.folder / "flower", superlink, self.keys / "ca.crt")
+        tls = (f"--ssl-{name}file={self.keys / file}" for name, file in SERVER_FILES.items())
         alone = "--enable-supernode-auth", "--disable-runtime-dependency-installation"
-        link = "flower-superlink", "--port", superlink, "--ssl-ca-certfile", authority
-        self.launch("superlink", *link, *tls, *alone)
+        self.launch("superlink", "flower-superlink", "--port", superlink, *tls, *alone)
         where = "--superlink", f"{HOST}:{superlink}", "--host", HOST, "--port", self.port
         self.launch("door", sys.executable, "-m", "cflkit.flower.door", self.keys, *where)
         while not (answers(superlink) and answers(self.port)):
@@ -152,20 +148,20 @@ class Demo:
     def start_node(self, client: int) -> None:
         """Start the node of a client."""
         name = self.names[client]
-        node = sys.executable, "-m", "cflkit.flower.node", f"{HOST}:{self.port}"
+        node = sys.executable, "-m", "cflkit.flower.node", f"{HOST}:{self.port}", "--client", client
         files = "--data", self.folder / f"{name}.npz", "--secret", self.folder / "secret"
         trust = "--key", self.keys / f"{name}.key", "--authority", self.keys / "ca.crt"
-        port = "--port", self.node_ports[client]
-        self.launch(name, *node, "--client", client, *files, *trust, *port)
+        self.launch(name, *node, *files, *trust, "--port", self.node_ports[client])
 
     def launch(self, name: str, *command: object) -> None:
         """Start a process whose output goes to a log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             # What ends this process, such as Ctrl-C, should not reach its children by itself
             how: dict[str, Any] = {"env": self.environment, "start_new_session": True}
-            how["preexec_fn"] = end_with_parent if sys.platform == "linux" else None
-            told = [*map(str, command)]
-            self.processes[name] = subprocess.Popen(told, stdout=log, stderr=log, **how)
+            how |= {"preexec_fn": end_with_parent if sys.platform == "linux" else None}
+            self.processes[name] = subprocess.Popen(
+                [*map(str, command)], stdout=log, stderr=log, **how
+            )
 
     def check_alive(self) -> None:
         """Raise a `DemoError` if a process has ended by itself, with the end of its log."""
@@ -222,6 +218,13 @@ class Demo:
 def as_text(config: Mapping[str, Any]) -> str:
     """Write values as TOML, in which JSON's texts, numbers and truth values have their form."""
     return "".join(f"{name}={json.dumps(value)}\n" for name, value in config.items())
+
+
+def write_connection(home: Path, port: int, authority: Path) -> None:
+    """Write where Flower's commands find a SuperLink of this machine, into their folder."""
+    home.mkdir(exist_ok=True)
+    link = {"address": f"{HOST}:{port}", "root-certificates": str(authority)}
+    (home / "config.toml").write_text(f"[superlink.federation]\n{as_text(link)}")
 
 
 def end_with_parent() -> None:

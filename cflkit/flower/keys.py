@@ -20,11 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization import PublicFormat as Public
 
-DAYS = 30
-HERE = ("localhost", "127.0.0.1")
 
-
-def write_certificates(folder: Path, *addresses: str, days: int = DAYS) -> None:
+def write_certificates(folder: Path, *addresses: str, days: float = 30) -> None:
     """Write ``server.crt`` and ``server.key``, and ``ca.crt`` by which nodes know the server.
 
     The server's certificate is for the names and the addresses by which nodes reach it, and for
@@ -34,7 +31,8 @@ def write_certificates(folder: Path, *addresses: str, days: int = DAYS) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key, now = ec.generate_private_key(ec.SECP384R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, addresses[0])])
-    reached = x509.SubjectAlternativeName([*map(as_name, dict.fromkeys((*addresses, *HERE)))])
+    every = dict.fromkeys((*addresses, "localhost", "127.0.0.1"))
+    reached = x509.SubjectAlternativeName([*map(as_name, every)])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

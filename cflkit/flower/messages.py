@@ -58,7 +58,7 @@ def unpacked(records: RecordDict) -> dict[str, Any]:
         return dict(json.loads(str(records["values"]["json"]), object_hook=restored))
     # Whatever is sent must not end the receiver: damaged arrays alone raise five errors
     except Exception as error:
-        raise ValueError(f"a message that cannot be read: {error!r}") from error
+        raise ValueError(one_line(f"a message that cannot be read: {error!r}")) from error
 
 
 def is_array(value: Any, dtype: torch.dtype | DTypeLike, shape: tuple[int | None, ...]) -> bool:

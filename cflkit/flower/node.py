@@ -35,8 +35,7 @@ small client: 84 % of 180 digits, from answers to FedAvg. Otherwise, give data w
 # What the owner must know, by a part of the error or by the status with which the server refuses
 REASONS = {
     "certificate has expired": "its certificate has expired: its operator must make a new one",
-    "Hostname mismatch": "its certificate is for other names: call it by one of these names",
-    "IP address mismatch": "its certificate is for other names: call it by one of these names",
+    "mismatch": "its certificate is for other names: call it by one of these names",
     "certificate verify failed": "another authority has signed its certificate: somebody else may "
     "answer in its place, or you have the wrong ca.crt",
     "401 Unauthorized": "it does not accept the key's signature: is a clock wrong?",
@@ -59,33 +58,31 @@ def main(
     server: str, client: int, data: Path, key: Path, authority: Path, secret: Path | None, port: str
 ) -> None:
     """Tell the owner what will happen, ask SERVER (HOST:PORT), and become Flower's SuperNode."""
-    config = {"client": client, "data": str(data.resolve())}
+    config = f"client={client} data={json.dumps(str(data.resolve()))}"
     try:
         with np.load(data, allow_pickle=False) as arrays:
             count = len(arrays["train_labels"])
         if secret:
-            config["secret"] = str(secret.resolve())
             read_secret(secret)
+            config += f" secret={json.dumps(str(secret.resolve()))}"
         print(f"client {client} has {count} samples to train with.\n{WARNING}", flush=True)
         ask(server, authority, key)
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise click.ClickException(str(error)) from error
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     program = str(Path(sys.executable).with_name("flower-supernode"))
-    given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     options = ["--superlink", server, "--root-certificates", str(authority), "--port", port]
-    options += ["--auth-supernode-private-key", str(key), "--node-config", given]
+    options += ["--auth-supernode-private-key", str(key), "--node-config", config]
     os.execv(program, [program, *options])
 
 
 def ask(server: str, authority: Path, key: Path, patience: float = LOST) -> None:
     """Ask a server whether it lets the owner of a key in; a `ValueError` says why it does not."""
     private: Any = load_ssh_private_key(key.read_bytes(), None)
-    public = private.public_key()
+    public, end = private.public_key(), time.monotonic() + patience
     signed = NodeAuthHttpInterceptor(private, public)
     versioned = RuntimeVersionHttpInterceptor(component_name="SuperNode")
     entry = ActivateNodeRequest(public_key=public_key_to_bytes(public), heartbeat_interval=30)
-    end = time.monotonic() + patience
     address = server, False, authority.read_bytes(), (versioned, signed)
     with FleetHttpClient.from_server_address(*address) as link:
         while True:
@@ -94,11 +91,10 @@ def ask(server: str, authority: Path, key: Path, patience: float = LOST) -> None
                 link.DeactivateNode(DeactivateNodeRequest(node_id=number))
                 return
             except (httpx.TransportError, httpx.HTTPStatusError) as error:
-                text = str(error)
                 # The door answers 502 where no SuperLink stands behind it
                 status = getattr(vars(error).get("response"), "status_code", 502)
-                refused = f"no answer: {text}" if status == 502 else UNKNOWN.format(key)
-                final = [told for part, told in REASONS.items() if part in text]
+                refused = f"no answer: {error}" if status == 502 else UNKNOWN.format(key)
+                final = [told for part, told in REASONS.items() if part in str(error)]
                 told = f"{server} does not let this node in: {[*final, refused][0]}"
                 if final or time.monotonic() > end:
                     raise ValueError(told) from error

@@ -15,8 +15,8 @@ Flower gives them to the server and to each node. `--run-config` replaces some o
 - ``nodes``: for each client, in order, the number that ``flwr supernode register`` has printed for
   the key of its node, separated by commas. So no node can say that it is another client. In
   Flower's simulation, nodes have no keys, and it is empty.
-- ``wait``, ``timeout``: how long to wait for all clients at the start, and for an answer, in
-  seconds. Meanwhile, a node may die and come back. Then the run ends, and says who is missing.
+- ``timeout``: how long to wait for all clients at the start, and for an answer, in seconds.
+  Meanwhile, a node may die and come back. Then the run ends, and says who is missing.
 - ``output``: a folder for the results and the checkpoint. A run that ended early goes on from
   there when it is started again with the same settings. By default, it is a new temporary folder.
 """
@@ -102,7 +102,6 @@ class Settings(BaseModel):
     momentum: float
     seed: Natural
     nodes: Annotated[tuple[Natural, ...], BeforeValidator(parts)]
-    wait: Positive
     timeout: Positive
     output: str
 
@@ -117,17 +116,14 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def consistent(self) -> Settings:
         """Refuse settings that contradict each other."""
-        m, keys = (
-            self.clients,
-            "the numbers that 'flwr supernode register' has printed for the keys",
-        )
+        m, numbers = self.clients, "the numbers that 'flwr supernode register' has printed"
         if self.clients_per_round > m:
             raise ValueError(f"{self.clients_per_round} of {m} clients cannot take part")
         if len({*self.names} - {""}) < len(self.names):
             raise ValueError(f"classes must be different names, not {', '.join(self.names)}")
         if self.nodes and not len({*self.nodes}) == len(self.nodes) == m:
-            raise ValueError(f"nodes must be {keys} of the {m} clients, in their order")
-        assert self.training  # which checks itself
+            raise ValueError(f"nodes must be {numbers} for the keys of the {m} clients, in order")
+        assert self.options  # the training checks itself
         return self
 
     @property
@@ -136,23 +132,18 @@ class Settings(BaseModel):
         return self.classes if isinstance(self.classes, tuple) else ()
 
     @property
-    def num_classes(self) -> int:
-        """Return the number of classes."""
-        return len(self.classes) if isinstance(self.classes, tuple) else self.classes
-
-    @property
-    def training(self) -> LocalTraining:
-        """Return the local training."""
-        how = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
-        return LocalTraining(*how)
-
-    @property
     def asked(self) -> list[Request]:
         """Return what the methods ask for besides trainings; server and nodes count them alike."""
         return [request for method in self.methods.values() for request in method.asks()]
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options of a `Federation` that computes as the nodes do."""
+        how = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
+        own = {"model": self.model, "training": LocalTraining(*how), "seed": self.seed}
+        own |= {"clients_per_round": self.clients_per_round or None}
+        return own | {"device": "cpu", "engine": "threads"}
+
     def federation(self, images: ImageSet, partition: Partition) -> Federation:
         """Build the federation of these settings, which computes as the nodes do."""
-        given = images, partition, self.model, self.training
-        here: dict[str, Any] = {"seed": self.seed, "device": "cpu", "engine": "threads"}
-        return Federation(*given, clients_per_round=self.clients_per_round or None, **here)
+        return Federation(images, partition, **self.options)

