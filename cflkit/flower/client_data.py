@@ -154,7 +154,7 @@ def divided(
     """Return a pool, and the partition of it by how many samples clients have in each split."""
     names = dict.fromkeys(split for counts in held.values() for split in counts)
     parts, start = {split: [NOTHING] * settings.clients for split in names}, 0
-    for client, counts in held.items():
+    for client, counts in sorted(held.items()):  # in whatever order clients have said hello
         for split, count in counts.items():
             parts[split][client] = np.arange(start, start + count)
             start += count
