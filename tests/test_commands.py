@@ -577,7 +577,7 @@ def test_tables_fit_the_terminal_and_lose_no_value(capsys, monkeypatch, tmp_path
             monkeypatch.setenv("COLUMNS", str(columns))
             assert main(command) == 0
             printed[columns] = capsys.readouterr().out
-        table = re.sub(r"^(ledger  |unknown:|python ).*", "", printed[width], flags=re.M)
+        table = re.sub(r"^(ledger  |unknown:|stale:|python ).*", "", printed[width], flags=re.M)
         assert all(len(line) <= width or " " not in line for line in table.splitlines()), command
         words = {word.strip(",") for word in printed[width].split()}
         assert {word.strip(",") for word in printed[1000].split()} - words <= {"–"}, command

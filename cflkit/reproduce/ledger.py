@@ -351,7 +351,8 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     parts = {
         "paper's" if of == "paper" else of: pd.crosstab(by, answers_at(table, of)) for of in SCALES
     }
-    return pd.concat(parts, names=["scale"]).reindex(columns=STATUS, fill_value=0).astype(int)
+    whole = pd.concat(parts, names=["scale"]).reindex(columns=STATUS)
+    return whole.fillna(0).astype(int)
 
 
 def answers_at(table: pd.DataFrame, of: str) -> pd.Series:
