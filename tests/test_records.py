@@ -100,6 +100,15 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     assert [path.name for path in records.results().iterdir()] == ["run"]
 
 
+def test_the_checkpoint_of_an_unfinished_run_is_kept_whatever_the_clock_says():
+    state = records.checkpoint("run")
+    state.parent.mkdir(parents=True)
+    state.touch()
+    os.utime(state, (0, 0))  # as after a clock that was set back
+    records.remove_leftovers("run")
+    assert [*state.parent.iterdir()] == [state]
+
+
 def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     kept = records.write("run", *finished)
     half = kept.folder / f".record.json.{2**22 + 1}.part"

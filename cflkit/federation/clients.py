@@ -168,9 +168,8 @@ class Clients:
             for chosen in order.split(training.batch_size):
                 batch_weights = None if weights is None else weights[chosen.to(weights.device)]
                 batches.append(Batch(indices[chosen], batch_weights))
-        return [
-            batch for batch in batches if len(batch.index)
-        ]  # nothing, split, is one empty batch
+        # Nothing, split, is one empty batch
+        return [batch for batch in batches if len(batch.index)]
 
     def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
         """Return the batches of each job, see `batches`."""

@@ -102,8 +102,10 @@ def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Non
 def samples_in(path: Path, names: Sequence[str] = ()) -> Splits:
     """Read a client's samples and labels of each split from an ``.npz`` file.
 
-    Each split has ``train_images`` (or ``train_features``) and ``train_labels``, and so on. If the
-    classes have ``names``, in their order, the labels are such names; else they are numbers.
+    The file has ``train_images`` and ``train_labels``, the same for ``test``, and perhaps for
+    ``validation`` and ``backdoor``. Images have the types of one's own data
+    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``. Where the
+    federation names its classes, labels are these ``names``, and otherwise their numbers.
 
     Raises
     ------

@@ -252,21 +252,17 @@ NOISY = {
     f"four angles, noise {noise:g}": Situation(GROUPS, lambda s: four(20, 40, s), 40, noise=noise)
     for noise in NOISES
 }
-# The OCFL papers' runs with 15 clients: their images, network and local training
-PAPER = LocalTraining(epochs=3, batch_size=32, lr=0.01)
-
-
-def of_paper(overlap: str, balance: str) -> Situation:
-    """Return a run of the OCFL papers on MNIST, of which the first eight rounds are seen."""
-
-    def deal(seed: int) -> Any:
-        kinds: dict[str, Any] = {"overlap": overlap, "balance": balance}
-        return partition.ocfl(datasets.load("mnist"), **kinds, clients=15, draws=None, seed=seed)
-
-    return Situation(GROUPS, deal, 8, "ocfl-cnn", PAPER)
-
-
-AT_SCALE = {"nonoverlapping classes, balanced": of_paper("nonoverlapping", "balanced")}
+# A run of the OCFL papers: their images, network and local training
+DEALT: dict[str, Any] = {"overlap": "nonoverlapping", "balance": "balanced", "clients": 15}
+AT_SCALE = {
+    "nonoverlapping classes, balanced": Situation(
+        GROUPS,
+        lambda s: partition.ocfl(datasets.load("mnist"), **DEALT, seed=s),
+        rounds=8,
+        model="ocfl-cnn",
+        training=LocalTraining(epochs=3, batch_size=32, lr=0.01),
+    )
+}
 
 
 def split_at_scale(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:

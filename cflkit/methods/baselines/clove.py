@@ -2,9 +2,9 @@
 
 R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty: CLoVE: personalized federated
 learning through clustering of loss vector embeddings. ICML 2026, arXiv 2506.22427. Written from the
-paper's idea, and then compared with the authors' code, which gives the same (``tests/golden``). By
-default, that code stops clustering once all clients have kept their models for three rounds. Here,
-the clusters are found anew in every round.
+paper's idea, and then compared with the authors' code, which gives the same if both have as many
+starts of k-means (``tests/golden``). By default, that code stops clustering once all clients have
+kept their models for three rounds. Here, the clusters are found anew in every round.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ paper's figures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import ValidationInfo, model_validator
@@ -116,19 +116,16 @@ def trained(
 
     if run.trained_in is None:
         methods, state = line_up(run, images, split), records.checkpoint(records.run_id(run))
-        after = run.rounds  # only the last models are tested
-        return methods, simulation.run(
-            methods, federation, run.rounds, central_every=after, checkpoint=state
-        )
-    source = records.find_record(run.trained_in)
-    state = records.kept_models(source.id)
-    if source.paper != ocfl.Parameters.folder or not state.exists():
-        raise ParameterError(
-            f"trained_in: {source.id} has no models; run 03b again with CFLKIT_KEEP_MODELS=1"
-        )
-    of = ocfl.Parameters.checked(source.parameters)
-    methods = ocfl.chosen(of, images, split)
-    return methods, ocfl.play(of, federation, methods, of.rounds, state)
+        options: dict[str, Any] = {"central_every": run.rounds, "checkpoint": state}
+        return methods, simulation.run(methods, federation, run.rounds, **options)
+    record = records.find_record(run.trained_in)
+    state = records.kept_models(record.id)
+    if record.paper != ocfl.Parameters.folder or not state.exists():
+        reason = "has no models; run 03b again with CFLKIT_KEEP_MODELS=1"
+        raise ParameterError(f"trained_in: {record.id} {reason}")
+    training = ocfl.Parameters.checked(record.parameters)
+    methods = ocfl.chosen(training, images, split)
+    return methods, ocfl.play(training, federation, methods, training.rounds, state)
 
 
 def play(

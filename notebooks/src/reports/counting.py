@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from cflkit.reproduce.ledger import ANSWERS, SCALES, STATUS, answers_at, scenario_columns
+from cflkit.reproduce import ledger
+from cflkit.reproduce.ledger import ANSWERS, SCALES, answers_at, scenario_columns
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.rule import answer
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Count the cells of each table by answer, at the paper's scale and at the reduced scale.
+    """Add to the counts of answers what tells how much they are worth.
 
-    Beside `STATUS`, the columns are ``run`` (cells that are compared with runs), ``distinct``
-    (those that `count_once`), ``distinct reproduced``, ``equal seeds`` (reproduced cells whose
-    interval has no width), ``right`` (the share of reproduced cells among those of several seeds
-    that a run can miss), and ``placebo`` (the same share if each is compared with our runs of the
-    other scenarios). The rows are scale, paper and table.
+    Beside those of `ledger.counts`, the columns are ``run`` (cells that are compared with runs),
+    ``distinct`` (those that `count_once`), ``distinct reproduced``, ``equal seeds`` (reproduced
+    cells whose interval has no width), ``right`` (the share of reproduced cells among those of
+    several seeds that a run can miss), and ``placebo`` (the same share if each is compared with our
+    runs of the other scenarios). The rows are scale, paper and table.
     """
     parts = {}
     for of, (prefix, _) in SCALES.items():
@@ -27,16 +28,16 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
         distinct = answered & count_once(table, prefix)
         several = table[f"{prefix}seeds"].gt(1) & ~table["fixed"]
         by = [table["paper"], table["table"]]
-        part = pd.crosstab(by, answers).reindex(columns=STATUS, fill_value=0)
-        parts["paper's" if of == "paper" else of] = part.assign(
-            run=answered.groupby(by).sum(),
-            distinct=distinct.groupby(by).sum(),
-            **{"distinct reproduced": (distinct & good).groupby(by).sum()},
-            **{"equal seeds": (good & equal_seeds(table, prefix)).groupby(by).sum()},
-            right=good.astype(float).where(several).groupby(by).mean(),
-            placebo=placebo(table, prefix),
-        )
-    return pd.concat(parts, names=["scale"])
+        facts = {
+            "run": answered.groupby(by).sum(),
+            "distinct": distinct.groupby(by).sum(),
+            "distinct reproduced": (distinct & good).groupby(by).sum(),
+            "equal seeds": (good & equal_seeds(table, prefix)).groupby(by).sum(),
+            "right": good.astype(float).where(several).groupby(by).mean(),
+            "placebo": placebo(table, prefix),
+        }
+        parts["paper's" if of == "paper" else of] = pd.DataFrame(facts)
+    return ledger.counts(table).join(pd.concat(parts, names=["scale"]))
 
 
 def count_once(table: pd.DataFrame, prefix: str = "") -> pd.Series:
