@@ -189,7 +189,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# Brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back only the middle of the 3.
+# With the defaults, brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back only the middle of the 3.
 # Noise, which brings back dots from everywhere, needs about a third. All the same, its area is far from 0 at the end. But first, what is GradCAM?
 #
 # ## GradCAM in three lines
