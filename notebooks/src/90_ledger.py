@@ -105,7 +105,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The grey parts have no run yet. Most of them need hours of computing, and many need a GPU or data that we did not have. A bar without
+# The grey parts have no run yet. Most of them need hours or days of computing, and some a GPU (ResNet34) or data that we did not have. A bar without
 # light grey has been run completely, except for the tutorial's dark one: no code produces its numbers. So far, Table 10 of EMD-CFL and the ranks of
 # Figure 8 (over 8 of the 20 scenarios) have been run completely, at the reduced scale. Most bars are of printed numbers; those of Figures 2, 6, 7
 # and 17 are of numbers from the authors' archive.
