@@ -124,7 +124,7 @@
 # | $\tilde d_k$ | The difference $d_k$ after min-max scaling over all images $l$ of the local cluster. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\vartheta$ | In FedCRef, the largest scaled difference that counts as small. The paper and 06b write $\theta$, which elsewhere is a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\alpha$ | In FedCRef, the share of images whose difference must be small: 0.75. The package's option `alpha` has it in per cent: 75. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedAvg is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
+# | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedOpt is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb), [96](96_report_fedcref.ipynb) |
 # | $n$ | In deviation 8 of FedCRef, the number of clients that hold a class. | whole number | [96](96_report_fedcref.ipynb) |
 #
@@ -204,7 +204,7 @@
 # | $r$ | with an index, a reference distance (05); a local cluster (06); a round (90) |
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05), or the ε of differential privacy (10) |
-# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
+# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedOpt |
 
 # %% [markdown]
 # <a id="terms"></a>
@@ -742,7 +742,7 @@
 # | <a id="ditto"></a>Ditto | *Ditto: Fair and robust federated learning through personalization* | `ditto` (Ditto) | Beside the model of federated averaging, each client trains a personal model that is pulled to it. | Li et al., ICML 2021 |
 # | <a id="fedrep"></a>FedRep | *Exploiting shared representations for personalized federated learning* | `fedrep` (FedRep) | Clients share all layers but the last one, which each client trains for itself. | Collins et al., ICML 2021 |
 # | <a id="stocfl"></a>StoCFL | *Stochastic clustered federated learning* | `stocfl` (StoCFL) | Each client begins as its own cluster. In any round, clusters of participants merge if their clients move a common first model in similar directions. With all clients in each round, it equals the authors' code. | Zeng et al., 2023 |
-# | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round, it equals the authors' code. | Bhatia et al., 2025 |
+# | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round and as many starts of k-means, it equals the authors' code. | Bhatia et al., 2025 |
 # | <a id="feddrift"></a>FedDrift | *Federated learning under distributed concept drift* | `feddrift` (FedDrift) | At the beginning of a time step, a client whose loss has risen gets a model of its own. Clusters whose models are nearly as good for each other's clients as for their clients merge. | Jothimurugesan et al., AISTATS 2023 |
 # | <a id="flux"></a>FLUX | *FLUX: Efficient descriptor-driven clustered federated learning under arbitrary distribution shifts* | `flux` (FLUX) | In the fifth round, clients send means and deviations of their embeddings, of all samples and of each class. DBSCAN clusters them, with a radius that it takes from the distances themselves. | Fenoglio et al., NeurIPS 2025 |
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
