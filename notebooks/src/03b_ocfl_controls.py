@@ -10,9 +10,9 @@
 # # 03b OCFL's controls: every method, every clusterer, the papers' own scenarios
 #
 # This appendix belongs to [03 When should the server split?](03_ocfl_temperature.ipynb), and is for readers who want to check its results. It has
-# the papers' own clients, who hold different classes, and all that the lesson leaves out: the matrices round by round,
-# four clusterers, twelve methods in lockstep (five of them with several training seeds), fine-tuning, clients without groups, clients
-# that come later. With other parameters, it makes the papers' runs.
+# the papers' own clients, who hold different classes, and what the lesson leaves out: the matrices round by round,
+# four clusterers, and twelve methods in lockstep, five of them with several training seeds. It also has fine-tuning, clients without groups, and
+# clients that come later. With other parameters, it makes the papers' runs.
 #
 # **Study minutes:** 60. **Minutes on two cores:** 1.5
 #
@@ -761,7 +761,7 @@ for name, matrix in asked.items():
 
 # %% [markdown]
 # How often is it right? The program `notebooks/src/structure.py` asked it about federations of 15 or 16 clients, in the first round and in the round
-# in which the trigger fired (round 8 if it had not). The rule was fixed before these runs. Clients of MNIST and Fashion-MNIST have 600 draws or images at the most. All have the network `compact-cnn` and a learning rate of 0.1, which are not the defaults of this notebook, and other seeds or other data than those with which we developed the test. "Rotated" clients have four groups by the angle of their images.
+# in which the trigger fired (round 8 if it had not). The rule was fixed before these runs. Clients of MNIST and Fashion-MNIST have 600 draws or images at the most. All have the network `compact-cnn` and a learning rate of 0.1, which are not the defaults of this notebook. Their seeds or data are not those with which we developed the test. "Rotated" clients have four groups by the angle of their images.
 
 # %% tags=["nbval-check-output"]
 measured = pd.read_csv(records.PROJECT / "data" / "structure.csv")

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 05b EMD-CFL's controls: four distances, thirteen methods, every ε
 #
-# This appendix belongs to [05 OCFL finds them too, too late](05_emd_cfl.ipynb), and is for readers who want to check its results. It computes an
+# This appendix belongs to [05 Found, but too late](05_emd_cfl.ipynb), and is for readers who want to check its results. It computes an
 # earth mover's distance as a linear programme, and compares four distances between clients on two shifts, with several seeds. It asks where
 # a working threshold comes from, and what happens if only some clients take part. It runs thirteen methods side by side. With other parameters, it makes our runs at the paper's scale. The clients are simpler than the lesson's: eight of them, in two groups, upright and turned by 90 degrees. In this notebook, "the lesson's shift" is this one, and "the lesson's ε" is 0.08.
 #
@@ -1164,5 +1164,5 @@ claims.check(
 # - M. Islam et al.: FedClust: tackling data heterogeneity in federated learning through weight-driven client clustering. 2024.
 # - T. Li et al.: Federated optimization in heterogeneous networks. MLSys 2020.
 #
-# **The lesson:** [05 OCFL finds them too, too late](05_emd_cfl.ipynb) · **Next:** [06 FedCRef](06_fedcref.ipynb) ·
+# **The lesson:** [05 Found, but too late](05_emd_cfl.ipynb) · **Next:** [06 FedCRef](06_fedcref.ipynb) ·
 # [Report](95_report_emd_cfl.ipynb) · [Glossary](99_glossary.ipynb)

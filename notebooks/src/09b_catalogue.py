@@ -131,7 +131,7 @@ print("residual below a millionth:", residual < 1e-6)
 #
 # ## The methods
 #
-# Here are all methods of the kit that train classifiers. (FedCRef, in lesson [06](06_fedcref.ipynb), has no labels.) They answer
+# Here are the methods of this page. ([One table](methods.md) has all methods of the kit.) They answer
 # three questions in different ways: what do they compare, when do they do it, and what must a person choose? You do not have to
 # know them yet. A **proximal term** is a penalty that grows with the distance from
 # another model. **Principal angles** compare the main directions of two sets of images.
@@ -162,7 +162,7 @@ print("residual below a millionth:", residual < 1e-6)
 # Two more are for comparison: the **Oracle** knows the true groups, and **Local** means that each client trains alone. OCFL comes with four clustering algorithms:
 # HDBSCAN (HDB), k-means (KM), affinity propagation (AFF) and mean shift (MS).
 #
-# A few words about the methods that no other lesson has:
+# A few words about the methods that no lesson has:
 #
 # - **FedEM** treats every image as a draw from one of $k$ distributions. For each image, a client computes how probable each of the $k$ models is. These are its
 #   **responsibilities**. Then it trains all $k$ models, with the responsibilities as weights. **FedRC** also divides these probabilities
@@ -682,8 +682,8 @@ for name in SHOWN:
 # 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good, but the threshold fits only this number of images and these labels (Figure 4). They send at most half more than FedAvg (Figure 3).
 # 4. **You know $k$?** FlexCFL, CFLGP, FeSEM or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
 # 5. **Single clients, or clients between groups?** Compare each client's model with one that it trains alone, on validation
-#    images, and let it keep the better one. In Figure 4, OCFL and pFedGraph lose most for a client that
-#    is alone, and StoCFL gains most for the one between two groups.
+#    images, and let it keep the better one. In Figure 4, pFedGraph and OCFL with HDBSCAN or affinity propagation lose
+#    about 30 points for a client that is alone, and StoCFL gains most for the one between two groups.
 # 6. **Clients that change?** Clusters that are found once do not follow. IFCA chooses a model in every round, and OCFL can
 #    cluster again. [10b](10b_privacy_and_change_controls.ipynb#clients-that-come-and-go) shows that both follow a client that changes.
 #    FeSEM, CFLGP and pFedGraph also choose again, but we have not tested them with such a client.
@@ -779,4 +779,4 @@ claims.check(
 # - T. Li et al.: Ditto: fair and robust federated learning through personalization. ICML 2021.
 #
 # **The lesson:** [09 A round is a matrix](09_a_map_of_the_methods.ipynb) · **Next:**
-# [10 Privacy, and clients that come and go](10_privacy_and_clients_that_come_and_go.ipynb) · [Glossary](99_glossary.ipynb)
+# [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) · [Glossary](99_glossary.ipynb)

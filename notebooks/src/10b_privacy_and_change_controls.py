@@ -155,7 +155,7 @@ for name, counts in messages.items():
 # | `feature_axes` | The main directions of the features. | the server |
 # | `labels_of` | The labels, from which weights of images are computed. The client sends sums of these weights per class, which tell how many labels of each class it has. | the client |
 #
-# (In the [federation over a network](a_real_federation.md), the losses reach the server, since the methods decide there.) So under every method, the server
+# (In the [federation over a network](a_real_federation.md), FedEM's losses reach the server, which computes the weights there.) So under every method, the server
 # sees each client's trained model. And clients get models in return, which were made from the models of others.
 # A cluster with a single member has no mean to hide in: the cluster's model *is* that client's model.
 

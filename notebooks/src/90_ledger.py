@@ -168,7 +168,7 @@ def verdict(published, mean, half_width, seeds, never, margin):
 
 
 # %% [markdown]
-# The package has the same rule in `ledger.answer`. It must give the same answers.
+# The package has the same rule in `cflkit.reproduce.rule.answer`. It must give the same answers.
 
 # %%
 facts = ["ours", "half_width", "seeds", "never"]

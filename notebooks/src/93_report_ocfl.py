@@ -149,8 +149,8 @@ if ours:
 #
 # Figures 3 and 4 of the extended paper average the temperature: Figure 3 over the four scenarios of a data set, and
 # Figure 4 over all data sets. Ours are averaged over seeds first. The first two panels have 15 clients. The third one has all
-# data sets of the archive, with 15 clients and with 30, and no line of ours: three of its five data sets have networks with
-# BatchNorm, of which we have no such whole runs.
+# data sets of the archive, with 15 clients and with 30. It has no line of ours: three of its five data sets have networks with
+# BatchNorm, and we have no whole runs of these.
 
 # %%
 sets = list(dict.fromkeys(scenario[0] for scenario in ours))[:2]

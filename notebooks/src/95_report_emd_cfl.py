@@ -825,7 +825,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind (`received`). Its penalty is the norm and not its square
 #     (`squared = False`). Both belong to *FeSEM as published* in runs with `published_distances = True`. The committed runs are older: theirs has only the zero matrix at the start.
 # 16. **Texts and official code.** For two methods, the code of the comparison and that of their own authors agree, and the authors' *paper* says something else. Sattler's Algorithm 1 halves a cluster exactly, by single linkage (`linkage = "single"`); both codes have complete
-#     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No run of this paper has these options ([93](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) has Sattler's). Of PACFL and FedClust, we ran no authors' code. (Of [five other methods](../tests/golden/README.md) we ran it, of FLUX its clustering alone, and of four the code of this comparison; all equal ours.) Tests compare ours with cases worked out by hand and with libraries.
+#     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No run of this paper has these options ([93](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) has Sattler's). Of PACFL and FedClust, we ran no authors' code. (We ran that of [seven methods](../tests/golden/README.md), of FLUX its clustering alone, and of four the code of this comparison; ours equal all of it.) Tests compare ours with cases worked out by hand and with libraries.
 # 17. **The number of clusters.** On `min` and `base`, eight methods have the true number here, and another one in the paper (appendix E.9; see "Thirteen baselines"). So their numbers there are of other runs than ours.
 
 # %% [markdown]
@@ -840,7 +840,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third. The paper's ten rounds cost nearly nine.
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not (one seed, reduced scale).
 # - With few clients per round, EMD-CFL is level with the oracle (three seeds).
-# - In our small scenes on `four` (two or three seeds), EMD-CFL follows clients that come later, and not those that change their group. OCFL that clusters again follows both, but lost the groups in one of two runs with few clients per round.
+# - In our small scenes on `four` (three seeds), EMD-CFL follows clients that come later, and not those that change their group. OCFL that clusters again follows both, but lost the groups in one of three runs with few clients per round.
 # - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. At the reduced scale, it does so only as intended: 271 standardised validation images are too few for 12 degrees.
 # - Table 9 supports the theory for its hypothesis, which on MNIST must be more than the last layer. For the full model, all five rows are smaller within clusters, too, but on CIFAR-10 by less than 3 %.
 

@@ -471,14 +471,14 @@ for run in sorted(others, key=lambda run: [run.parameters[name] for name in ORDE
 # **With θ = 0.1 it gains about as much as perfect associations.** With a fourth of the training and three seeds, it ends at 0.79 to 0.83, where clients alone end at 0.69 to 0.72, and perfect associations at 0.78 to 0.83. In no iteration do more than 6 % of
 # the associations join two classes. The price is that 33 to 53 of about 95 local clusters are isolated at the end. We chose 0.1 before these runs, and tried no other value there.
 #
-# **But neither of the two values suits both data sets.** In the [table of choices](#which-choice-moves-the-result) above, the line with θ = 0.1 is MNIST: 88 of 95 local clusters stay isolated, and FedCRef ends at 0.77, where clients alone end at 0.79, and
-# FedCRef with θ = 0.25 at 0.94 (one seed). How a federation without labels would find its θ, the paper does not say. [Appendix 06b](06b_fedcref_controls.ipynb) has the same problem on its small images.
+# **But neither of the two values suits both data sets.** In the [table of choices](#which-choice-moves-the-result) above, the line with θ = 0.1 is of MNIST. There, 88 of 95 local clusters stay isolated. FedCRef ends at 0.77, clients alone end at 0.79, and
+# FedCRef with θ = 0.25 ends at 0.94 (one seed). How a federation without labels would find its θ, the paper does not say. [Appendix 06b](06b_fedcref_controls.ipynb) has the same problem on its small images.
 #
 # **On the letters it gains much, and less than it could** (θ = 0.25 alone was tried). With a fourth of the training, it ends at 0.81, where clients alone end at 0.72, and perfect associations at 0.85. It has about as many communities as there
 # are classes, although 13 % of its first associations, and 20 % of its last ones, join two classes.
 #
-# In most runs on MNIST, later iterations repair what the first one got wrong. In the five runs with θ = 0.25 here they do not: at the end, about a fifth of the associations or more is wrong, and no later iteration has a higher ACC than the better of
-# the start and the first iteration.
+# In most runs on MNIST, later iterations repair what the first one got wrong. In the five runs with θ = 0.25 here they do not. At the end, about a fifth of the associations or more is wrong. In none of these runs does a later iteration
+# have the highest ACC: the start or the first iteration has it.
 #
 # <a id="deviations-from-the-paper"></a>
 # ## Deviations from the paper

@@ -461,7 +461,7 @@ print(
 #
 # ## Limits
 #
-# - **One paper.** The placebo at the papers' scale is of OCFL's tables on MNIST and Fashion-MNIST. Sixteen scenarios share two data sets, two partitions and one network. Intervals over scenarios do not
+# - **One paper.** The placebo at the papers' scale is of OCFL's tables on MNIST and Fashion-MNIST. Sixteen scenarios share two data sets and one network. Intervals over scenarios do not
 #   say what other papers would give.
 # - **Few seeds.** A mean has three seeds. The bootstrap draws scenarios, and takes the means as they are.
 # - **The margins** are ours, and replace an earlier rule of this kit ([90](90_ledger.ipynb)). So they were not fixed before the first runs.

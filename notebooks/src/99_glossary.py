@@ -53,12 +53,12 @@
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
-# | $(x, y)$ | A sample: an image $x$ and its class $y$. | pair | [02](02_when_clients_disagree.ipynb) |
+# | $(x, y)$ | A sample: an image $x$ and its class $y$. | pair | [02b](02b_four_scenarios.ipynb) |
 # | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02b](02b_four_scenarios.ipynb) |
 # | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02b](02b_four_scenarios.ipynb) |
 # | $N$ | In 02, the number of samples in the pool from which a client draws. The letter has other meanings in 06 and 07. | whole number | [02b](02b_four_scenarios.ipynb) |
 # | $n$ | In 02, the number of [draws](#draws) of a client. | whole number | [02b](02b_four_scenarios.ipynb) |
-# | $k_0$, $k_1$ | The numbers of samples that clients 0 and 1 keep (exercise 2 of 02). | whole numbers | [02b](02b_four_scenarios.ipynb) |
+# | $k_0$, $k_1$ | The numbers of samples that clients 0 and 1 keep (exercise 2 of 02b). | whole numbers | [02b](02b_four_scenarios.ipynb) |
 #
 # ### OCFL
 #
@@ -124,7 +124,7 @@
 # | $\tilde d_k$ | The difference $d_k$ after min-max scaling over all images $l$ of the local cluster. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\vartheta$ | In FedCRef, the largest scaled difference that counts as small. The paper and 06b write $\theta$, which elsewhere is a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\alpha$ | In FedCRef, the share of images whose difference must be small: 0.75. The package's option `alpha` has it in per cent: 75. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedAvg is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
+# | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedOpt is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb), [96](96_report_fedcref.ipynb) |
 # | $n$ | In deviation 8 of FedCRef, the number of clients that hold a class. | whole number | [96](96_report_fedcref.ipynb) |
 #
@@ -204,7 +204,7 @@
 # | $r$ | with an index, a reference distance (05); a local cluster (06); a round (90) |
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05), or the ε of differential privacy (10) |
-# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
+# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedOpt |
 
 # %% [markdown]
 # <a id="terms"></a>
@@ -280,7 +280,7 @@
 # ### C
 #
 # <a id="calibration"></a>**Calibration.** Calibration is the agreement of confidence and accuracy. A calibrated model that
-# gives its answers a probability of 0.7 is right for 70 % of such images. See [07](07_explaining_cluster_models.ipynb).
+# gives its answers a probability of 0.7 is right for 70 % of such images. See [07b](07b_explanations_controls.ipynb).
 #
 # <a id="central-test-set"></a>**Central test set.** The central test set has test images of all classes, which belong
 # to no client. The OCFL papers call the server "orchestrator", and this set the orchestrator's test set. The shifted
@@ -365,7 +365,7 @@
 #
 # <a id="dirichlet-split"></a>**Dirichlet split.** A Dirichlet split divides the samples of each class among the
 # clients, in shares drawn from a Dirichlet distribution with concentration $\alpha$. A small $\alpha$ gives very
-# unequal shares. In the kit, such a split has no true clusters to find. See [02](02_when_clients_disagree.ipynb).
+# unequal shares. In the kit, such a split has no true clusters to find. See [02b](02b_four_scenarios.ipynb).
 #
 # <a id="dirtiness"></a>**Dirtiness** (FedCRef). The dirtiness is the probability that an image lies in a wrong local
 # cluster at the start. The experiment moves images on purpose, to control how bad the start is. See
@@ -377,7 +377,7 @@
 #
 # <a id="draws"></a>**Draws.** The number of draws says how many times a client draws a sample from the pool. In the
 # OCFL scenarios, clients draw with replacement and drop repeated samples, so that they hold fewer samples than draws.
-# See [00](00_start_here.ipynb) and [02](02_when_clients_disagree.ipynb).
+# See [02](02_when_clients_disagree.ipynb) and [02b](02b_four_scenarios.ipynb).
 #
 # <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that the client belongs to another group. This
 # is not [client drift](#client-drift), which happens in every local training. See
@@ -392,7 +392,7 @@
 #
 # <a id="engine"></a>**Engine.** An engine is a way to run many local trainings at once. The engine `threads` runs
 # clients side by side on the cores of a CPU. The engine `stacked` trains many models as one stacked tensor. See
-# [06](06_fedcref.ipynb).
+# [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="exemplar"></a>**Exemplar.** An exemplar is the member that represents a cluster of [affinity
 # propagation](#affinity-propagation). See [03b](03b_ocfl_controls.ipynb).
@@ -519,7 +519,7 @@
 # nothing is sent. The kit's method `local` does this. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="lockstep"></a>**Lockstep.** In lockstep, all methods run round by round together. A local training that several
-# methods ask for is run once and shared. See [03](03_ocfl_temperature.ipynb).
+# methods ask for is run once and shared. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="macro-f1"></a>**Macro-F1.** F1 balances precision and recall of one class, and macro-F1 is its mean over
 # classes. Which classes count is a choice, which is explained [below](#measures). See
@@ -594,7 +594,7 @@
 # true associations. It is the paper's upper bound. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="perceptron"></a>**Perceptron** (multilayer perceptron, MLP). Here, a perceptron is a network of fully connected layers with one
-# hidden layer of 64 units. See [08](08_tutorial_022.ipynb).
+# hidden layer of 64 units. See [00](00_start_here.ipynb).
 #
 # <a id="pf1"></a>**PF1.** PF1 is the mean macro-F1 of the clients' models on the clients' [own test
 # sets](#own-test-set). The P stands for personalisation. See [02](02_when_clients_disagree.ipynb) and [03b](03b_ocfl_controls.ipynb).
@@ -690,7 +690,7 @@
 #
 # <a id="wasserstein-distance"></a>**Wasserstein distance.** The Wasserstein distances are a family of distances between
 # distributions. If the cost is a metric, the [earth mover's distance](#earth-movers-distance) is the Wasserstein distance of
-# order 1, and its symbol is $W$. See [05](05_emd_cfl.ipynb).
+# order 1, and its symbol is $W$. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="worst-accuracy"></a>**Worst accuracy.** The worst accuracy is the smallest accuracy of all clients. The mean
 # accuracy can be high while one client is served badly. See [05b](05b_emd_cfl_controls.ipynb).
@@ -712,7 +712,7 @@
 # | abbreviation | full name or title | name in the kit | idea | source |
 # |---|---|---|---|---|
 # | <a id="fedavg"></a>FedAvg | federated averaging | `fedavg` (FedAvg) | The server averages the models that all clients have trained. | McMahan et al., AISTATS 2017; in tables of EMD-CFL |
-# | <a id="fedavg-ft"></a>FedAvg-FT | *Salvaging federated learning by local adaptation*; *FedAvg with fine tuning* | `fedavg-ft` (FedAvg, then fine-tuned) | Federated averaging, after which each client trains the common model once more on its own data, and predicts with the result. | Yu et al., 2020; Collins et al., NeurIPS 2022 |
+# | <a id="fedavg-ft"></a>FedAvg-FT | *Salvaging federated learning by local adaptation*; *FedAvg with fine tuning* | `fedavg-ft` (FedAvg-FT) | Federated averaging, after which each client trains the common model once more on its own data, and predicts with the result. | Yu et al., 2020; Collins et al., NeurIPS 2022 |
 # | <a id="bnc"></a>BNC | baseline, no clustering | `fedavg` with `weighting="equal"` (FedAvg) | All clients stay in one cluster, as in federated averaging. | OCFL |
 # | <a id="fedopt"></a>FedOpt | *Adaptive federated optimization* | `fedopt` (FedOpt) | The server treats the mean update as a gradient, and applies an optimiser to it. The OCFL papers name FedOpt as their basis, with a server learning rate of 1. | Reddi et al., ICLR 2021 |
 # | FedProx | *Federated optimization in heterogeneous networks* | `fedprox` (FedProx) | A penalty keeps each client's model near the model that it received. | Li et al., MLSys 2020; in tables of EMD-CFL |
@@ -742,7 +742,7 @@
 # | <a id="ditto"></a>Ditto | *Ditto: Fair and robust federated learning through personalization* | `ditto` (Ditto) | Beside the model of federated averaging, each client trains a personal model that is pulled to it. | Li et al., ICML 2021 |
 # | <a id="fedrep"></a>FedRep | *Exploiting shared representations for personalized federated learning* | `fedrep` (FedRep) | Clients share all layers but the last one, which each client trains for itself. | Collins et al., ICML 2021 |
 # | <a id="stocfl"></a>StoCFL | *Stochastic clustered federated learning* | `stocfl` (StoCFL) | Each client begins as its own cluster. In any round, clusters of participants merge if their clients move a common first model in similar directions. With all clients in each round, it equals the authors' code. | Zeng et al., 2023 |
-# | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round, it equals the authors' code. | Bhatia et al., 2025 |
+# | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round and as many starts of k-means, it equals the authors' code. | Bhatia et al., 2025 |
 # | <a id="feddrift"></a>FedDrift | *Federated learning under distributed concept drift* | `feddrift` (FedDrift) | At the beginning of a time step, a client whose loss has risen gets a model of its own. Clusters whose models are nearly as good for each other's clients as for their clients merge. | Jothimurugesan et al., AISTATS 2023 |
 # | <a id="flux"></a>FLUX | *FLUX: Efficient descriptor-driven clustered federated learning under arbitrary distribution shifts* | `flux` (FLUX) | In the fifth round, clients send means and deviations of their embeddings, of all samples and of each class. DBSCAN clusters them, with a radius that it takes from the distances themselves. | Fenoglio et al., NeurIPS 2025 |
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
@@ -750,6 +750,7 @@
 # | Global DEC | deep embedded clustering of all data in one place | no method; `sample_clustering.DEC` (Global DEC) | One clusterer sees the images of all clients. | Xie et al., ICML 2016; in tables of FedCRef |
 # | – | *Clustered federated learning*, Tutorial 022 of unbitrium | `signatures` (Signatures) | After a warm-up, clients are clustered once by the gradients of their losses. The server is told the number of clusters. | Tutorial 022 |
 # | – | – | `oracle` (oracle) | The true clusters are given from round 1. It is a comparison of the kit for OCFL, and no table of a paper has it. | the kit |
+# | – | – | `ocfl-open`, `ocfl-replicated` (OCFL-replicated) | OCFL for clients that come and go; and OCFL that clusters when the sums of odd and of even rounds show the same clusters. No table of a paper has them. | the kit |
 # | – | – | `local` (local) | Each client trains alone. It is a comparison of the kit, and no table of a paper has it. | the kit |
 # | – | – | `fedcref` with `associations="none"` (Alone) | Clients refine their local clusters with their own networks only. It is a comparison of the kit, and no table of a paper has it. | the kit |
 #
