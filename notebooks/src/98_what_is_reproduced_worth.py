@@ -21,7 +21,7 @@
 #
 # **Before this:** [90 The ledger](90_ledger.ipynb), which has the rule. The lesson [03](03_ocfl_temperature.ipynb) explains OCFL.
 #
-# **Study minutes:** 25. **Minutes on two cores:** 1
+# **Study minutes:** 25. **Minutes on two cores:** 0.5
 #
 # **In short.** A *placebo* compares each published number with our runs of another scenario. For k-means, nearly all numbers
 # are reproduced, and more than half of the wrong ones pass as well. For affinity propagation, fewer than half are reproduced, but hardly a
@@ -435,7 +435,7 @@ plots.show(
 print(counts.rename_axis(index=None, columns=None).to_string())
 
 # %% [markdown]
-# So *reproduced* is said of clusters alone. No F1 and no explanation of a paper's table was run at its scale, and of the accuracies only FedClust's on MNIST, with one seed. A report that printed one percentage over all
+# So *reproduced* is said of clusters alone. No F1 and no explanation of a paper's table was run at its scale, and of the accuracies only FedClust's on MNIST, with one seed for each of two versions. A report that printed one percentage over all
 # kinds would hide this.
 #
 # ## The same question to ourselves
