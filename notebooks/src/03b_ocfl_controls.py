@@ -733,10 +733,10 @@ for names in (["T", "round"], [*groupings, "noise"]):
 # A rising temperature does not prove that there are groups. It starts to rise for clients without groups as well. We think that their updates have less and less in common. In the second setting they come near right angles ($\gamma = 1$, $T = 0.5$), and some go slightly beyond. In this notebook's setting they stay below. In Figure 8, the temperature without groups is lower than with groups. But its height also depends on the
 # network and on the training, as the table shows. OCFL does not look at the height. Only the clusterer can say "one cluster",
 # and only HDBSCAN has a way to say "nothing": noise. If all clients are noise, they stay together, and federated averaging goes
-# on. k-means always answers three, and affinity propagation three to six. Mean shift answers "one" for IID clients in this notebook's setting, and in four of the ten Dirichlet runs.
+# on. k-means always answers three, and affinity propagation three to six. Mean shift answers "one" in most of the IID runs in this notebook's setting, and in four of the ten Dirichlet runs.
 #
 # Wherever HDBSCAN answers more than one cluster here, it has invented them, and each of them trains on a part of the
-# data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID clients it happens with three of the five seeds, and only in this notebook's setting.
+# data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID clients it happens only in this notebook's setting: with two of the five seeds in this run, and with three on another processor, because rounding decides where nothing else does.
 #
 # <a id="is-there-a-structure-at-all"></a>
 # ### Is there a structure at all?

@@ -347,15 +347,7 @@ def of_answers() -> str:
         given = {c: found[found[c] == answer] for c in columns}
         right = [f"{(own['truth'] == answer).sum()} of {len(own)}" for own in given.values()]
         rows.append([f"**said: {answer}**", "all", *right, ""])
-    return f"{counted(found, SEEDS)}\n\n{markdown(rows)}"
-
-
-def counted(found: pd.DataFrame, seeds: range) -> str:
-    """Return a sentence about the seeds that are counted, which is done in their order."""
-    last, fixed = found["seed"].max(), f"The seeds {seeds[0]} to {seeds[-1]} were fixed"
-    return (
-        f"{fixed}, and those up to {last} are counted so far." if last < seeds[-1] else f"{fixed}."
-    )
+    return f"{fixed(SEEDS)}\n\n{markdown(rows)}"
 
 
 def of_failures() -> str:
@@ -373,23 +365,41 @@ def of_failures() -> str:
     )
 
 
+def fixed(seeds: range) -> str:
+    """Return the sentence about the seeds of a count."""
+    return f"The seeds {seeds[0]} to {seeds[-1]} were fixed, and all of them are counted."
+
+
 def of_methods() -> str:
-    """Return the table of methods by situation: accuracy, and draws with exactly the groups."""
+    """Return the table of methods by situation: accuracy, and the draws in which they are right.
+
+    Right are exactly the true groups or, where there are none, one cluster of all clients. The
+    sentence before the table adds the draws up.
+    """
     found = read("groups_methods")
-    names = ["FedAvg", "round 1", "OCFL", "OCFL-replicated", "oracle"]
-    rows = [["situation", *names, "draws"]]
+    grouped = found["truth"] == GROUPS
+    exact = pd.to_numeric(found["ari"], errors="coerce") == 1
+    found = found.assign(right=exact.where(grouped, found["clusters"] == 1))
+    rules = ["round 1", "OCFL", "OCFL-replicated"]
+    rows = [["situation", "FedAvg", *rules, "oracle", "draws"]]
     for place, own in found.groupby("situation", sort=False):
-        cells = []
-        for name in names:
-            mine = own[own["method"] == name]
-            accuracy = f"{100 * mine['accuracy'].mean():.1f}"
-            if (own["truth"] == GROUPS).all():
-                told = f"{(mine['ari'].astype(str).isin(['1.0', '1.00'])).sum()}"
-            else:
-                told = f"{(mine['clusters'] == 1).sum()}"
-            cells.append(accuracy if name in ("FedAvg", "oracle") else f"{accuracy} ({told})")
-        rows.append([place, *cells, str(own["seed"].nunique())])
-    return f"{counted(found, SEEDS_OF_METHODS)}\n\n{markdown(rows)}"
+        by_rule = own.groupby("method")
+        accuracy, right = 100 * by_rule["accuracy"].mean(), by_rule["right"].sum()
+        cells = [f"{accuracy[name]:.1f} ({right[name]})" for name in rules]
+        ends = [f"{accuracy[name]:.1f}" for name in ("FedAvg", "oracle")]
+        rows.append([place, ends[0], *cells, ends[1], str(own["seed"].nunique())])
+    right = found.groupby([grouped, "method"])["right"].agg(["sum", "size"])
+    found_exactly, kept_together = (
+        f"In {right.loc[(there, 'OCFL'), 'size']} draws {which} groups, {rules[0]} {did} in "
+        f"{right.loc[(there, rules[0]), 'sum']}, {rules[1]} in "
+        f"{right.loc[(there, rules[1]), 'sum']}, and {rules[2]} in "
+        f"{right.loc[(there, rules[2]), 'sum']}."
+        for there, which, did in (
+            (True, "with", "found exactly these"),
+            (False, "without", "kept all clients together"),
+        )
+    )
+    return f"{fixed(SEEDS_OF_METHODS)} {found_exactly} {kept_together}\n\n{markdown(rows)}"
 
 
 def of_noise() -> str:
