@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator
 from torch import Tensor
 
-from cflkit.federation import Conversation, FederationLike, Jobs, Request, Server, Train
+from cflkit.federation import Conversation, Federation, Jobs, Request, Server, Train
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class Measuring(Generic[AnyMethod]):
         Whether runs are also measured before the first round.
     """
 
-    rows: Callable[[Mapping[str, AnyMethod], FederationLike, int, TestSets], list[dict[str, Any]]]
+    rows: Callable[[Mapping[str, AnyMethod], Federation, int, TestSets], list[dict[str, Any]]]
     summarise: Callable[[pd.DataFrame], dict[str, Any]]
     at_start: bool = False
 
