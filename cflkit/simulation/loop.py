@@ -9,7 +9,7 @@ construction.
 import copy
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from time import perf_counter
 
@@ -17,11 +17,11 @@ import torch
 from tqdm.auto import tqdm
 
 from cflkit._project import state
-from cflkit.federation import Diverged, Federation, Server
+from cflkit.federation import Federation, Server
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS, History
-from cflkit.simulation.lockstep import Traffic, converse
+from cflkit.simulation.lockstep import converse
 
 
 def run(
@@ -35,7 +35,6 @@ def run(
     temperature_of: Collection[str] = (),
     checkpoint: str | Path | None = None,
     progress: bool = True,
-    converse: Callable[..., tuple[dict[str, Traffic], dict[str, Diverged]]] = converse,
 ) -> History:
     """Run methods in lockstep from the same initial model.
 
@@ -70,9 +69,6 @@ def run(
     progress : bool
         Whether to show a bar with the round, the temperature and the numbers of clusters. Without a
         terminal or notebook, there is one line per round instead.
-    converse : callable
-        The function that runs a round, `lockstep.converse`. Where clients can fail, another one
-        begins the round again without them.
 
     Returns
     -------
