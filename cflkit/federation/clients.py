@@ -158,8 +158,7 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        key = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
-        generator = np.random.default_rng(key)
+        generator = stream(self.seed, BATCHES, client, round)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []

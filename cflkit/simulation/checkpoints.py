@@ -179,9 +179,8 @@ def prepare_leaf(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
     once; ``known`` has the different ones so far.
     """
     if isinstance(leaf, Tensor):
-        contents = leaf.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        key = leaf.dtype, leaf.shape, leaf.device, hashlib.sha256(contents.data).digest()
-        return known.setdefault(key, leaf)
+        [digest] = digests(leaf.cpu().reshape(1, -1))
+        return known.setdefault((leaf.dtype, leaf.shape, leaf.device, digest), leaf)
     if isinstance(leaf, np.ndarray):
         return {ARRAY: prepare_leaf(torch.from_numpy(leaf), known)}
     return leaf.item() if isinstance(leaf, np.generic) else leaf
