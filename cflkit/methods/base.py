@@ -175,7 +175,15 @@ class Method:
         """
         members = jobs.model_of if self.labels is None else self.labels[jobs.client_of]
         updates = local_updates(trained, self.models, members)
-        weights = client_weights(self.server, self.weighting)[jobs.client_of]
+        self.add_means(updates, members, jobs.client_of)
+
+    def add_means(self, updates: Tensor, members: Tensor, clients: Tensor) -> None:
+        """Add the weighted mean of its members' updates to each model (`average_updates`).
+
+        The ``clients`` ``[n]`` have the ``updates`` ``[n, D]``, and are ``members`` ``[n]`` of the
+        models. Their weights are those of the method's option ``weighting``.
+        """
+        weights = client_weights(self.server, self.weighting)[clients]
         self.models = average_updates(self.models, updates, members, weights)
 
     def divide(self, labels: np.ndarray) -> None:

@@ -17,7 +17,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, TwoOrMore
 from cflkit.divergence import CHUNK, cosine_divergence
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import average_updates, client_weights, local_updates
+from cflkit.methods.base import client_weights, local_updates
 from cflkit.methods.ocfl import OCFL
 from cflkit.models.rows import as_doubles, device_of_doubles
 
@@ -94,8 +94,7 @@ class OpenOCFL(OCFL):
             return self.cluster_again(t, present, compared, self.kept)
         else:
             members = self.attribute_newcomers(present, compared)
-        weights = client_weights(self.server, self.weighting)[present]
-        self.models = average_updates(self.models, updates, members, weights)
+        self.add_means(updates, members, present)
 
     def seen(self, count: int) -> Tensor | slice:
         """Return which of the updates the clusterer sees: the same draw in each round, or all."""
