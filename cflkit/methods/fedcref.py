@@ -19,12 +19,12 @@ from torch import Tensor
 
 from cflkit import metrics
 from cflkit._bounds import STRICT, Count, Percent, PositiveShare, Share
+from cflkit.clustering import Labels
+from cflkit.divergence import Matrix
 from cflkit.federation import Conversation, Jobs, LocalTraining, Server, Train
 from cflkit.methods.base import Measuring, Method, average_updates, local_updates
 from cflkit.methods.fedcref_clusters import (
     Edges,
-    Labels,
-    Matrix,
     PerSample,
     align_labels,
     labels_of,

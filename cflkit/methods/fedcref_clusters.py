@@ -11,11 +11,11 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from cflkit import metrics
+from cflkit.clustering import Labels
+from cflkit.divergence import Matrix
 from cflkit.federation import Conversation, Losses, Server
 from cflkit.methods.base import all_pairs, whole_numbers
 
-Matrix = NDArray[np.float64]
-Labels = NDArray[np.int64]
 Edges = NDArray[np.bool_]
 
 

@@ -9,14 +9,13 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from cflkit.divergence import Matrix
 from cflkit.federation import Conversation, Train
 from cflkit.methods.base import Method
 from cflkit.models.rows import as_doubles
 
-Matrix = NDArray[np.float64]
 # Squared distances below this share of the largest are rounding errors of models in float32
 SMALLEST = 1e-10
 
