@@ -95,5 +95,5 @@ class ReplicatedOCFL(Method):
         before = None if self.agreed is None else self.agreed.numpy()
         if halves.replicated(compared, before):
             self.divide(compared.labels)
-            self.sums = self.sums[:, :0]  # they are needed no more
+            self.sums = self.sums[:, :0].clone()  # they are needed no more; a view would keep them
         self.agreed = torch.from_numpy(compared.labels) if compared.agree else None
