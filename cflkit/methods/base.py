@@ -288,21 +288,16 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
     return averaged
 
 
-def weighted_means(
-    models: Tensor, trained: Tensor, weights: Tensor, in_turn: bool = False
-) -> Tensor:
+def weighted_means(models: Tensor, trained: Tensor, weights: Tensor) -> Tensor:
     """Return models ``[K, D]``, moved to weighted means of the trained ones.
 
     The trained models are ``[n, D]``, and their weights in each mean ``[K, n]``. A step is a
     mean of differences, whose rounding errors are smaller than those of a mean of models. A model
-    whose weights are all zero stays as it is. In turn, each mean takes the place of the trained
-    model of the same number before the next is computed.
+    whose weights are all zero stays as it is.
     """
-    means, known = models.clone(), trained.clone() if in_turn else trained
-    for number, (mean, row) in enumerate(zip(means, weights, strict=True)):
+    means = models.clone()
+    for mean, row in zip(means, weights, strict=True):
         if row.any():
             shares = (row / row.sum()).to(trained)
-            mean += shares @ (known - mean)
-        if in_turn:
-            known[number] = mean
+            mean += shares @ (trained - mean)
     return means
