@@ -80,7 +80,7 @@ class OCFL(Method):
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Run lines 14 to 28, after all clients have trained the models of their clusters."""
-        updates = local_updates(trained, self.models, self.labels)  # line 13
+        updates = local_updates(trained, self.models, self.labels)  # line 14
         self.scalars = {}
         if not self.clustered:
             gamma = cosine_divergence(self.vectors(updates))  # line 16
