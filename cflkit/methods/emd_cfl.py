@@ -164,7 +164,7 @@ class EMDCFL(Method):
     def cluster(self) -> None:
         """Compute the clusters from the scores, and their first models (lines 17 and 20)."""
         labels, neighbourhoods = neighbourhoods_of(self.agreeing())
-        first = [labels.tolist().index(cluster) for cluster in range(len(neighbourhoods))]
+        _, first = np.unique(labels, return_index=True)
         self.models = self.models[self.labels[first]]
         self.labels, self.neighbourhoods = map(torch.from_numpy, (labels, neighbourhoods))
         # Row by row, with the number of digits to which the authors round
