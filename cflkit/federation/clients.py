@@ -158,7 +158,8 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        generator = stream(self.seed, BATCHES, client, round)
+        key = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
+        generator = np.random.default_rng(key)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []
