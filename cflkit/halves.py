@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.clustering import Clusterer, Labels
-from cflkit.divergence import finite_updates, gram_matrix
+from cflkit.divergence import Matrix, finite_updates, gram_matrix
 
-Matrix = NDArray[np.float64]
 # The adjusted Rand index from which two clusterings agree: one client of twenty may differ
 AGREEMENT = 0.9
 # The share of what persists in a client from which its cluster has enough in common. It was chosen

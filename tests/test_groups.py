@@ -207,6 +207,7 @@ def test_the_method_splits_when_the_tool_first_says_groups():
     answer = groups(as_evidence(updates))
     assert history["clustering_round"] == answer.rounds_needed and history["ari"] == 1
     assert method.labels.tolist() == answer.clusters
+    assert not method.sums.untyped_storage().nbytes(), "the sums are given up, with their memory"
 
 
 def test_halves_of_samples_are_disjoint_and_together_all():

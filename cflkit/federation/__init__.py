@@ -6,7 +6,7 @@ requests to clients.
 
 from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation, f1_and_accuracy
-from cflkit.federation.interface import ClientsAbsent, FederationLike, Hook, Server
+from cflkit.federation.interface import ClientsAbsent, Hook, Server
 from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
@@ -33,7 +33,6 @@ __all__ = [
     "Conversation",
     "Diverged",
     "Federation",
-    "FederationLike",
     "Hook",
     "Jobs",
     "LocalTraining",

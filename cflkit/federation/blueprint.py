@@ -55,12 +55,6 @@ class Blueprint:
         self.parameters = self.first.parameters
         self.buffers = len(self._initial) - self.parameters
 
-    @property
-    def embedding(self) -> int:
-        """Return d, the number of values in an embedding, which the last layer gets."""
-        *_, last = self.first.network.children()
-        return next(last.parameters()).shape[1]
-
     def _check_images(self) -> None:
         """Run the network once, on a black image.
 

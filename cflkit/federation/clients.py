@@ -135,6 +135,8 @@ class Clients:
             name: [torch.from_numpy(indices) for indices in parts]
             for name, parts in partition.splits.items()
         }
+        # The central test set is the same for every client
+        self._indices[CENTRAL] = [torch.arange(len(images.test_labels))] * partition.clients
 
         # With channels last, torch's convolutions are a third faster on a CPU (see `RowModel`)
         stacks = engine == "stacked"
@@ -142,8 +144,6 @@ class Clients:
 
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""
-        if split == CENTRAL:
-            return len(self._central[1])
         return len(self._indices[split][client]) if split in self._indices else 0
 
     def batches(
@@ -184,13 +184,10 @@ class Clients:
         If there are more than ``most``, this many are drawn. The draw depends only on the seed, the
         split and the client. Every client has the whole central test set.
         """
-        if split == CENTRAL:
-            return torch.arange(len(self._central[1]))
         if split not in self._indices:
-            known = ", ".join([*self._indices, CENTRAL])
-            raise ValueError(f"unknown split {split!r}; choose from {known}")
+            raise ValueError(f"unknown split {split!r}; choose from {', '.join(self._indices)}")
         index = self._indices[split][client]
-        if most is None or len(index) <= most:
+        if split == CENTRAL or most is None or len(index) <= most:
             return index
         place = list(self._indices).index(split)
         order = stream(self.seed, SAMPLES, place, client).permutation(len(index))

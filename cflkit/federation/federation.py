@@ -124,7 +124,7 @@ class Federation:
         known = partition.clusters
         self.clusters = None if known is None else torch.from_numpy(known)
         self.sizes = torch.tensor(self.data.sizes, dtype=torch.float32)
-        self.server = Server(self)
+        self.server = self._view()
         if self.device.type == "cpu":
             machine.keep_freed_memory()
 
@@ -174,8 +174,13 @@ class Federation:
         """Return the same federation with other attributes, which its server sees."""
         other = copy.copy(self)
         vars(other).update(attributes)
-        other.server = Server(other)
+        other.server = other._view()
         return other
+
+    def _view(self) -> Server:
+        """Return the server's view of the federation as it is."""
+        facts = self.blueprint, self.training, self.seed, self.sizes, self.partial
+        return Server(*facts, self.participants, self.reachable, self.num_samples)
 
     @property
     def partial(self) -> bool:

@@ -1,13 +1,9 @@
-"""The two sides of a federation: what the loop over rounds needs of it, and what a method sees.
-
-Two classes have the interface `FederationLike`. `cflkit.federation.Federation` simulates the
-clients, and `cflkit.flower.server_app.RemoteFederation` talks to clients that are elsewhere.
-"""
+"""What a method sees of a federation, what can happen to models, and how scores are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -61,23 +57,29 @@ class Server:
         The training that clients do with a model in a round.
     seed : int
         The seed of the federation.
-    initials, participants, reachable, num_samples : callable
-        The methods of `FederationLike`.
+    initials : callable
+        `Blueprint.initials`.
+    participants, reachable, num_samples : callable
+        The methods of `Federation`.
     """
 
-    def __init__(self, federation: FederationLike) -> None:
-        self.clients = federation.clients
-        self.partial = federation.partial
-        self.sizes = federation.sizes.clone()
-        self.parameters = federation.parameters
-        self.layout = dict(federation.blueprint.layout)
-        self.linear_layers = federation.blueprint.linear_layers
-        self.training = federation.training
-        self.initials = federation.blueprint.initials
-        self.participants = federation.participants
-        self.reachable = federation.reachable
-        self.num_samples = federation.num_samples
-        self.seed = federation.seed
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        training: LocalTraining,
+        seed: int,
+        sizes: Tensor,
+        partial: bool,
+        participants: Callable[[int], Tensor],
+        reachable: Callable[[int], Tensor],
+        num_samples: Callable[..., int],
+    ) -> None:
+        self.clients, self.sizes = len(sizes), sizes.clone()
+        self.parameters, self.layout = blueprint.parameters, dict(blueprint.layout)
+        self.linear_layers, self.initials = blueprint.linear_layers, blueprint.initials
+        self.training, self.seed, self.partial = training, seed, partial
+        self.participants, self.reachable = participants, reachable
+        self.num_samples = num_samples
 
     def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
         """Draw some of the clients, in ascending order; the same for the same seed and key."""
@@ -92,42 +94,6 @@ class Server:
     def last_layer(self) -> Tensor:
         """Return the places of the last layer's weights and biases in a model's row."""
         return self.places(self.linear_layers[-1:])
-
-
-class FederationLike(Protocol):
-    """Clients that train and evaluate models, wherever they are; `Federation` describes each."""
-
-    clients: int
-    sizes: Tensor
-    clusters: Tensor | None
-    task: str
-    training: LocalTraining
-    seed: int
-    device: torch.device
-    engine: str
-    after_training: tuple[Hook, ...]
-    blueprint: Blueprint
-    parameters: int
-    server: Server
-
-    @property
-    def identity(self) -> str: ...
-    @property
-    def per_round(self) -> int: ...
-    @property
-    def partial(self) -> bool: ...
-    def initial(self) -> Tensor: ...
-    def reachable(self, round: int) -> Tensor: ...
-    def participants(self, round: int) -> Tensor: ...
-    def num_samples(self, client: int, split: str = "train") -> int: ...
-    def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor: ...
-    def losses(
-        self, jobs: Jobs, split: str, told: Callable[..., Tensor] | None, **options: Hashable
-    ) -> list[Tensor]: ...
-    def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]: ...
-    def scores(
-        self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str
-    ) -> Scores: ...
 
 
 class ClientsAbsent(Exception):

@@ -245,7 +245,7 @@ class Request:
         return self.jobs.keys()
 
     def answered_by(self, federation: Any, round: int) -> Any:
-        """Let a federation (`FederationLike`) compute the answers, one per job."""
+        """Let a `Federation` compute the answers, one per job."""
         raise NotImplementedError
 
     def only(self, jobs: Jobs) -> Self:

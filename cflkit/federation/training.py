@@ -187,9 +187,6 @@ def run_in_threads(
         core, so that no result depends on the number of cores. With more, the threads would also
         wait for each other: two SVDs at a time then take ten times as long.
     """
-    if len(networks) == 1 or len(tasks) < 2:
-        with threads_per_operation(1), blas_libraries().limit(limits=1):
-            return [work(networks[0], task) for task in tasks]
     free: SimpleQueue[RowModel] = SimpleQueue()
     for network in networks:
         free.put(network)
@@ -202,12 +199,11 @@ def run_in_threads(
         finally:
             free.put(network)
 
-    with (
-        threads_per_operation(torch.get_num_threads()),  # undoes the setting of the workers
-        blas_libraries().limit(limits=1),
-        ThreadPoolExecutor(len(networks)) as pool,
-    ):
-        return list(pool.map(with_network, tasks))
+    with threads_per_operation(1), blas_libraries().limit(limits=1):
+        if len(networks) == 1 or len(tasks) < 2:
+            return [work(networks[0], task) for task in tasks]
+        with ThreadPoolExecutor(len(networks)) as pool:
+            return list(pool.map(with_network, tasks))
 
 
 def on_cores(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

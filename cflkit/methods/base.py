@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator
 from torch import Tensor
 
-from cflkit.federation import Conversation, FederationLike, Jobs, Request, Server, Train
+from cflkit.federation import Conversation, Federation, Jobs, Request, Server, Train
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class Measuring(Generic[AnyMethod]):
         Whether runs are also measured before the first round.
     """
 
-    rows: Callable[[Mapping[str, AnyMethod], FederationLike, int, TestSets], list[dict[str, Any]]]
+    rows: Callable[[Mapping[str, AnyMethod], Federation, int, TestSets], list[dict[str, Any]]]
     summarise: Callable[[pd.DataFrame], dict[str, Any]]
     at_start: bool = False
 
@@ -175,7 +175,15 @@ class Method:
         """
         members = jobs.model_of if self.labels is None else self.labels[jobs.client_of]
         updates = local_updates(trained, self.models, members)
-        weights = client_weights(self.server, self.weighting)[jobs.client_of]
+        self.add_means(updates, members, jobs.client_of)
+
+    def add_means(self, updates: Tensor, members: Tensor, clients: Tensor) -> None:
+        """Add the weighted mean of its members' updates to each model (`average_updates`).
+
+        The ``clients`` ``[n]`` have the ``updates`` ``[n, D]``, and are ``members`` ``[n]`` of the
+        models. Their weights are those of the method's option ``weighting``.
+        """
+        weights = client_weights(self.server, self.weighting)[clients]
         self.models = average_updates(self.models, updates, members, weights)
 
     def divide(self, labels: np.ndarray) -> None:
@@ -280,21 +288,16 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
     return averaged
 
 
-def weighted_means(
-    models: Tensor, trained: Tensor, weights: Tensor, in_turn: bool = False
-) -> Tensor:
+def weighted_means(models: Tensor, trained: Tensor, weights: Tensor) -> Tensor:
     """Return models ``[K, D]``, moved to weighted means of the trained ones.
 
     The trained models are ``[n, D]``, and their weights in each mean ``[K, n]``. A step is a
     mean of differences, whose rounding errors are smaller than those of a mean of models. A model
-    whose weights are all zero stays as it is. In turn, each mean takes the place of the trained
-    model of the same number before the next is computed.
+    whose weights are all zero stays as it is.
     """
-    means, known = models.clone(), trained.clone() if in_turn else trained
-    for number, (mean, row) in enumerate(zip(means, weights, strict=True)):
+    means = models.clone()
+    for mean, row in zip(means, weights, strict=True):
         if row.any():
             shares = (row / row.sum()).to(trained)
-            mean += shares @ (known - mean)
-        if in_turn:
-            known[number] = mean
+            mean += shares @ (trained - mean)
     return means

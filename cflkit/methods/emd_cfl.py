@@ -9,7 +9,7 @@ clusters, and the distances of the authors' code.
 """
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare, Sample
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import NOBODY, Ask, Jobs, Request, Server, Train, on_cores
+from cflkit.federation import NOBODY, Ask, Conversation, Jobs, Request, Server, Train, on_cores
 from cflkit.methods.base import Method, Weighting, client_weights, weighted_means
 from cflkit.methods.emd_cfl_clients import Embeddings, other_sends, owner_sends
 
@@ -91,7 +91,7 @@ class EMDCFL(Method):
         """Return whether every pair of clients has been measured."""
         return not bool(self.scores.isnan().any())
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run lines 5 to 21 of Algorithm 1; each pair of clients is measured only once."""
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
@@ -103,7 +103,7 @@ class EMDCFL(Method):
 
     def meet(
         self, present: Tensor, trained: Tensor, reachable: Tensor | None = None
-    ) -> Generator[Request, Any, bool]:
+    ) -> Conversation[bool]:
         """Cluster again if clients that answer have not been compared (lines 10 to 17)."""
         self.remember(present, trained)
         there = torch.zeros_like(self.seen)
@@ -137,13 +137,13 @@ class EMDCFL(Method):
         if not self.server.partial:
             self.latest = self.models.new_empty(0)
 
-    def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
+    def measure(self, pairs: Tensor) -> Conversation[None]:
         """Measure the scores of the pairs that are true in ``[m, m]`` (lines 11 to 16)."""
         for owner in pairs.any(dim=1).nonzero().flatten().tolist():
             others = pairs[owner].nonzero().flatten()
             self.scores[owner, others] = yield from self.scored(owner, others)
 
-    def scored(self, owner: int, others: Tensor) -> Generator[Request, Any, Tensor]:
+    def scored(self, owner: int, others: Tensor) -> Conversation[Tensor]:
         """Return the scores of a client with others, where its model embeds both sides."""
         model, row = self.embedders[owner][None], torch.tensor([0])
         asked, answered = self.asks()
@@ -164,7 +164,7 @@ class EMDCFL(Method):
     def cluster(self) -> None:
         """Compute the clusters from the scores, and their first models (lines 17 and 20)."""
         labels, neighbourhoods = neighbourhoods_of(self.agreeing())
-        first = [labels.tolist().index(cluster) for cluster in range(len(neighbourhoods))]
+        _, first = np.unique(labels, return_index=True)
         self.models = self.models[self.labels[first]]
         self.labels, self.neighbourhoods = map(torch.from_numpy, (labels, neighbourhoods))
         # Row by row, with the number of digits to which the authors round

@@ -1,8 +1,8 @@
 """EMD-CFL with the distances of its authors' code, another rule for clusters, and its oracle."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,13 +13,12 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Clusters
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import Client, Request
+from cflkit.federation import Client, Conversation, Request
 from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
 from cflkit.methods.base import Truth, true_labels
 from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
 from cflkit.methods.emd_cfl_clients import SPLITS, Embeddings, embeddings
 
-CLUSTERS = get_args(Clusters)
 # Stands for the other client where a client's training and validation samples are compared
 REFERENCE = -1
 
@@ -145,12 +144,12 @@ class EMDOracle(EMDCFL):
         """Return nothing, since nothing is measured."""
         return []
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of EMD-CFL without recording scores, since these are only the truth."""
         yield from super().round(t)
         self.scalars = {}
 
-    def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
+    def measure(self, pairs: Tensor) -> Conversation[None]:
         """Set the score −∞ within a true cluster, and ∞ between two, so that any ε finds them."""
         truth = true_labels(self.truth, self.server)
         exact = torch.where(truth[:, None] == truth, -torch.inf, torch.inf).double()

@@ -8,8 +8,8 @@ A round of the method is an iteration of Algorithm 1, which contains many rounds
 """
 
 import math
-from collections.abc import Generator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from cflkit import metrics
 from cflkit._bounds import STRICT, Count, Percent, PositiveShare, Share
-from cflkit.federation import Jobs, LocalTraining, Request, Server, Train
+from cflkit.clustering import Labels
+from cflkit.divergence import Matrix
+from cflkit.federation import Conversation, Jobs, LocalTraining, Server, Train
 from cflkit.methods.base import Measuring, Method, average_updates, local_updates
 from cflkit.methods.fedcref_clusters import (
     Edges,
-    Labels,
-    Matrix,
     PerSample,
     align_labels,
     labels_of,
@@ -108,7 +108,7 @@ class FedCRef(Method):
         """Return whether no client is active, or I and G vary no more (line 5, section 4.5)."""
         return not self.active.any() or stable(self.counts)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run lines 6 to 31 of Algorithm 1 once."""
         self.before = list(self.clusterings)
         self.owner, self.samples = local_clusters(self.before)
@@ -127,7 +127,7 @@ class FedCRef(Method):
         self.counts.append((len(self.communities), isolated))
         self.iteration += 1
 
-    def train_local_models(self) -> Generator[Request, Any, None]:
+    def train_local_models(self) -> Conversation[None]:
         """Train an autoencoder for each cluster of the active clients, and let all test it."""
         mine = np.flatnonzero(self.active[self.owner])
         owners = self.owner[mine]
@@ -173,7 +173,7 @@ class FedCRef(Method):
         spread = np.where(high == low, 1.0, high - low)
         return np.where(high == low, gaps > 0, (gaps - low) / spread)
 
-    def train_communities(self) -> Generator[Request, Any, None]:
+    def train_communities(self) -> Conversation[None]:
         """Train one model per community by federated averaging (lines 21 to 23)."""
         self.models = self.server.initials(len(self.communities), COMMUNITIES, self.iteration)
         if not self.communities:

@@ -1,7 +1,7 @@
 """The local clusters of FedCRef, and the errors of models on the clients' samples."""
 
 import itertools
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,11 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from cflkit import metrics
-from cflkit.federation import Losses, Request, Server
+from cflkit.clustering import Labels
+from cflkit.divergence import Matrix
+from cflkit.federation import Conversation, Losses, Server
 from cflkit.methods.base import all_pairs, whole_numbers
 
-Matrix = NDArray[np.float64]
-Labels = NDArray[np.int64]
 Edges = NDArray[np.bool_]
 
 
@@ -105,7 +105,7 @@ def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> La
     return np.array(represented)
 
 
-def reconstruction_errors(server: Server, models: Tensor) -> Generator[Request, Any, list[Matrix]]:
+def reconstruction_errors(server: Server, models: Tensor) -> Conversation[list[Matrix]]:
     """Ask each client for the errors ``[M, n]`` of M models on its samples.
 
     Clients do not send the errors to the server. They compare them, and report which clusters

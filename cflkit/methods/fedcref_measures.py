@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cflkit import metrics
+from cflkit.clustering import Labels
 from cflkit.methods.base import Measuring
-from cflkit.methods.fedcref_clusters import Edges, Labels, true_classes
+from cflkit.methods.fedcref_clusters import Edges, true_classes
 
 if TYPE_CHECKING:
     import pandas as pd

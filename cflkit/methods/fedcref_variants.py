@@ -8,16 +8,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Match, Normalisation, Stop
+from cflkit.clustering import Labels
+from cflkit.divergence import Matrix
 from cflkit.federation import Server
 from cflkit.methods.fedcref import FedCRef, stable
-from cflkit.methods.fedcref_clusters import (
-    Edges,
-    Labels,
-    Matrix,
-    PerSample,
-    labels_of,
-    true_classes,
-)
+from cflkit.methods.fedcref_clusters import Edges, PerSample, labels_of, true_classes
 
 NORMALISATIONS = get_args(Normalisation)
 

@@ -19,7 +19,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Count, Positive
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
+from cflkit.methods.base import Method, Weighting, local_updates
 
 Norm = Annotated[float, Field(ge=1)]
 # Infinite values are allowed; NaN is refused, since no temperature exceeds it
@@ -80,7 +80,7 @@ class OCFL(Method):
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Run lines 14 to 28, after all clients have trained the models of their clusters."""
-        updates = local_updates(trained, self.models, self.labels)  # line 13
+        updates = local_updates(trained, self.models, self.labels)  # line 14
         self.scalars = {}
         if not self.clustered:
             gamma = cosine_divergence(self.vectors(updates))  # line 16
@@ -88,8 +88,7 @@ class OCFL(Method):
                 self.cluster(gamma)
             if t == 0 or self.clustered:  # so that a record can tell what waiting has changed
                 self.scalars["distances"] = "|".join(f"{value:.4g}" for value in gamma.flat)
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)  # lines 25 to 28
+        self.add_means(updates, self.labels, jobs.client_of)  # lines 25 to 28
 
     def heats_up(self, gamma: NDArray[np.float64]) -> bool:
         """Note the temperature of a round, and return whether it rises (lines 17 to 20)."""

@@ -17,7 +17,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, TwoOrMore
 from cflkit.divergence import CHUNK, cosine_divergence
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import average_updates, client_weights, local_updates
+from cflkit.methods.base import client_weights, local_updates
 from cflkit.methods.ocfl import OCFL
 from cflkit.models.rows import as_doubles, device_of_doubles
 
@@ -58,19 +58,19 @@ class OpenOCFL(OCFL):
         """Prepare for the first round, with one cluster of all clients."""
         super().setup(server, initial)
         # The mean direction of each cluster's updates, as long as it can still be needed
-        self.directions: Tensor | None = None
+        self.directions = initial.new_empty(0, 0)
         # The round in which the clusters are found anew, and the model that clients then train
         self.due: int | None = None
-        self.kept: Tensor | None = None
+        self.kept = initial.new_empty(0)
 
     @property
     def settled(self) -> bool:
         """Return whether every client has its cluster for good."""
-        return self.clustered and self.directions is None and self.again is None
+        return self.clustered and not len(self.directions)
 
     def broadcast(self, t: int) -> Jobs:
         """Return the jobs of a round, in which participants train the models of their clusters."""
-        if t != self.due or self.kept is None:
+        if t != self.due:
             return super().broadcast(t)
         present = self.server.participants(t)
         return Jobs(self.kept[None], torch.zeros_like(present), present)
@@ -86,16 +86,16 @@ class OpenOCFL(OCFL):
             gamma = cosine_divergence(compared[seen])
             # A single update has no temperature, and its round is left out
             if len(gamma) > 1 and self.heats_up(gamma):
-                self.kept = None if self.again is None else self.models[0].clone()
+                if self.again is not None:
+                    self.kept = self.models[0].clone()
                 count = self.cluster_present(t, present, compared, seen, gamma)
                 self.models = self.models.repeat(count, 1)
             members = self.labels[present]
-        elif t == self.due and self.kept is not None:
-            return self.cluster_again(t, present, compared, self.kept)
+        elif t == self.due:
+            return self.cluster_again(t, present, compared)
         else:
             members = self.attribute_newcomers(present, compared)
-        weights = client_weights(self.server, self.weighting)[present]
-        self.models = average_updates(self.models, updates, members, weights)
+        self.add_means(updates, members, present)
 
     def seen(self, count: int) -> Tensor | slice:
         """Return which of the updates the clusterer sees: the same draw in each round, or all."""
@@ -123,23 +123,24 @@ class OpenOCFL(OCFL):
         answer, note = clustering.make(self.clusterer, **self.options).answer(gamma)
         if note:
             self.scalars["clustering_note"] = note
-        clusters = torch.from_numpy(answer)
-        labels, waiting = clusters, len(present) < len(self.labels)
-        needed = waiting or self.again is not None
-        if needed or isinstance(seen, Tensor):
-            self.directions = mean_directions(compared[seen], clusters)
-        if isinstance(seen, Tensor) and self.directions is not None:
+        labels = clusters = torch.from_numpy(answer)
+        self.directions = mean_directions(compared[seen], clusters)
+        if isinstance(seen, Tensor):
             labels = nearest(compared, self.directions)
             labels[seen] = clusters
-        count = int(clusters.max()) + 1
-        self.labels = torch.full_like(self.labels, count)
+        waiting = len(self.directions)  # the label of clients that are absent
+        self.labels = torch.full_like(self.labels, waiting)
         self.labels[present] = labels
-        self.directions = self.directions if needed else None
-        return count + waiting
+        self.forget()
+        return int(self.labels.max()) + 1
 
-    def cluster_again(self, t: int, present: Tensor, compared: Tensor, kept: Tensor) -> None:
+    def forget(self) -> None:
+        """Give up the directions if all clients have a cluster, and keep it."""
+        if self.again is None and not (self.labels == len(self.directions)).any():
+            self.directions = self.directions.new_empty(0, 0)
+
+    def cluster_again(self, t: int, present: Tensor, compared: Tensor) -> None:
         """Find the clusters anew, and let each go on from the mean of its members' models."""
-        assert self.directions is not None
         former, directions = self.labels, self.directions
         newcomers = len(self.models) > len(directions)
         seen = self.seen(len(compared))
@@ -154,7 +155,7 @@ class OpenOCFL(OCFL):
         shares.index_put_((self.labels[present], former[present]), weights, accumulate=True)
         if newcomers:  # the last model is the kept one: it counts only in clusters of newcomers
             shares[shares[:, :-1].any(dim=1), -1] = 0
-        models = kept.repeat(count, 1)
+        models = self.kept.repeat(count, 1)
         continued = shares.any(dim=1)
         shares = shares[continued] / shares[continued].sum(dim=1, keepdim=True)
         models[continued] = shares.to(models) @ self.models
@@ -170,13 +171,12 @@ class OpenOCFL(OCFL):
             −1, since they have trained the kept model and not that of their cluster.
         """
         members = self.labels[present]
-        if self.directions is None:
+        if not len(self.directions):
             return members
         new = members == len(self.directions)
         if new.any():
             self.labels[present[new]] = nearest(compared[new], self.directions)
-            if self.again is None and not (self.labels == len(self.directions)).any():
-                self.directions = None
+            self.forget()
         return torch.where(new, -1, members)
 
 

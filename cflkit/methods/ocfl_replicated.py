@@ -19,7 +19,7 @@ from cflkit import clustering, halves
 from cflkit._bounds import STRICT
 from cflkit.divergence import temperature
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
+from cflkit.methods.base import Method, Weighting, local_updates
 
 
 @dataclass(config=STRICT)
@@ -84,8 +84,7 @@ class ReplicatedOCFL(Method):
             self.sums[t % 2] += self.vectors(updates).to(self.sums)
             if t > 0:
                 self.compare_halves()
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)
+        self.add_means(updates, self.labels, jobs.client_of)
 
     def compare_halves(self) -> None:
         """Divide the clients if both halves agree, and agreed on the same clusters before."""
@@ -96,5 +95,5 @@ class ReplicatedOCFL(Method):
         before = None if self.agreed is None else self.agreed.numpy()
         if halves.replicated(compared, before):
             self.divide(compared.labels)
-            self.sums = self.sums[:, :0]  # they are needed no more
+            self.sums = self.sums[:, :0].clone()  # they are needed no more; a view would keep them
         self.agreed = torch.from_numpy(compared.labels) if compared.agree else None

@@ -15,16 +15,14 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.metrics import pairwise_distances, silhouette_score
 from torch import Tensor, nn
 
-from cflkit.clustering import k_means
+from cflkit.clustering import Labels, k_means
 from cflkit.datasets import ImageSet
 from cflkit.federation.clients import as_inputs
 from cflkit.partition import Partition
-
-Labels = NDArray[np.int64]
 
 
 def first_clusters(

@@ -1,13 +1,10 @@
 """EMD-CFL with the distances between trained parameters that Table 9 of its paper has."""
 
-from collections.abc import Generator
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from cflkit.divergence import pairwise
-from cflkit.federation import Request
+from cflkit.federation import Conversation
 from cflkit.methods.emd_cfl_variants import EMDCFLVariant
 from cflkit.simulation.mixing import trainings
 
@@ -15,7 +12,7 @@ from cflkit.simulation.mixing import trainings
 class MeasuredEMDCFL(EMDCFLVariant):
     """EMD-CFL that also compares the models of the round in which all clients train first."""
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of EMD-CFL; the first one adds distances to the scalars."""
         if not bool(self.scores.isnan().all()):
             yield from super().round(t)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cflkit._files import as_json, check_regular, unwritable
 from cflkit._project import digest_of_code
-from cflkit.federation import FederationLike
+from cflkit.federation import Federation
 from cflkit.methods.base import Methods
 from cflkit.models.rows import digests
 from cflkit.simulation.evaluation import History
@@ -41,7 +41,7 @@ class Keeper:
         self,
         path: str | Path,
         methods: Methods,
-        federation: FederationLike,
+        federation: Federation,
         plan: str,
         after: History | None,
         modules: Sequence[str],
@@ -76,7 +76,7 @@ class Keeper:
         return History(**json.loads(state["history"])), state["rounds"]
 
 
-def fingerprint(methods: Methods, federation: FederationLike, plan: str) -> str:
+def fingerprint(methods: Methods, federation: Federation, plan: str) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of
@@ -179,9 +179,8 @@ def prepare_leaf(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
     once; ``known`` has the different ones so far.
     """
     if isinstance(leaf, Tensor):
-        contents = leaf.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        key = leaf.dtype, leaf.shape, leaf.device, hashlib.sha256(contents.data).digest()
-        return known.setdefault(key, leaf)
+        [digest] = digests(leaf.cpu().reshape(1, -1))
+        return known.setdefault((leaf.dtype, leaf.shape, leaf.device, digest), leaf)
     if isinstance(leaf, np.ndarray):
         return {ARRAY: prepare_leaf(torch.from_numpy(leaf), known)}
     return leaf.item() if isinstance(leaf, np.generic) else leaf

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cflkit.federation import FederationLike
+from cflkit.federation import Federation
 from cflkit.federation.interface import Mixture, Scores
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.metrics import PERFORMANCE, agreement, by_method, of_models
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def on_test_sets(
-    methods: Methods, federation: FederationLike, t: int, test_sets: TestSets = "all"
+    methods: Methods, federation: Federation, t: int, test_sets: TestSets = "all"
 ) -> list[dict[str, Any]]:
     """Measure the clusters and the model of each client after round ``t``.
 
@@ -35,7 +35,7 @@ def on_test_sets(
     ----------
     methods : mapping of str to Method
         The methods by name.
-    federation : FederationLike
+    federation : Federation
         The federation that has the test sets.
     t : int
         The round, from 0.
@@ -81,7 +81,7 @@ def on_test_sets(
 
 
 def performances(
-    methods: Methods, federation: FederationLike, central: bool
+    methods: Methods, federation: Federation, central: bool
 ) -> dict[str, dict[str, float]]:
     """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
@@ -119,7 +119,7 @@ def models_of(methods: Methods) -> tuple[dict[bytes, Tensor], dict[str, list[Mix
     return models, held
 
 
-def client_scores(method: Method, federation: FederationLike) -> NDArray[np.float64]:
+def client_scores(method: Method, federation: Federation) -> NDArray[np.float64]:
     """Return macro-F1 and accuracy ``[m, 2]`` of each client's model on its own test set."""
     models, held = models_of({"": method})
     pairs = [(mixture, client) for client, mixture in enumerate(held[""])]
@@ -127,7 +127,7 @@ def client_scores(method: Method, federation: FederationLike) -> NDArray[np.floa
     return np.array([scores[pair] for pair in pairs])
 
 
-def clusters_found(federation: FederationLike, method: Method) -> dict[str, Any]:
+def clusters_found(federation: Federation, method: Method) -> dict[str, Any]:
     """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
     if method.labels is None:
         return {}

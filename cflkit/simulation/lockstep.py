@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Conversation, Diverged, FederationLike, Jobs, Request, Send, Train
+from cflkit.federation import Conversation, Diverged, Federation, Jobs, Request, Send, Train
 from cflkit.federation.interface import ClientsAbsent
 from cflkit.federation.requests import joined
 from cflkit.methods.base import Method, local_updates
@@ -150,7 +150,7 @@ class Answers:
 
 def converse(
     methods: Mapping[str, Method],
-    federation: FederationLike,
+    federation: Federation,
     t: int,
     history: History,
     until_settled: bool = False,
@@ -192,9 +192,7 @@ def temperature_of_updates(jobs: Jobs, trained: Tensor, parameters: int) -> dict
     return {"temperature": temperature(cosine_divergence(updates[:, :parameters]))}
 
 
-def next_to_answer(
-    waiting: Mapping[str, Request], federation: FederationLike
-) -> dict[str, Request]:
+def next_to_answer(waiting: Mapping[str, Request], federation: Federation) -> dict[str, Request]:
     """Return waiting requests of one kind, to be answered together.
 
     Trainings come last. They wait as long as any method asks for something else, so that all
@@ -213,7 +211,7 @@ def next_to_answer(
 def answered_once(
     requests: Mapping[str, Request],
     keys: Mapping[str, Sequence[Key]],
-    federation: FederationLike,
+    federation: Federation,
     t: int,
     history: History,
 ) -> Answers:
@@ -241,7 +239,7 @@ def answered_once(
     return Answers(values, places, None, digests(values) if isinstance(values, Tensor) else None)
 
 
-def check_hidden(requests: Mapping[str, Request], federation: FederationLike) -> None:
+def check_hidden(requests: Mapping[str, Request], federation: Federation) -> None:
     """Raise a `ValueError` if clients that tell nothing but models are asked for more."""
     telling = [name for name, request in requests.items() if not isinstance(request, Train | Send)]
     if telling and any(hook.models_only for hook in federation.after_training):

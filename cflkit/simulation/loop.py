@@ -9,7 +9,7 @@ construction.
 import copy
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from time import perf_counter
 
@@ -17,16 +17,16 @@ import torch
 from tqdm.auto import tqdm
 
 from cflkit._project import state
-from cflkit.federation import Diverged, FederationLike, Server
+from cflkit.federation import Federation, Server
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS, History
-from cflkit.simulation.lockstep import Traffic, converse
+from cflkit.simulation.lockstep import converse
 
 
 def run(
     methods: Methods,
-    federation: FederationLike,
+    federation: Federation,
     rounds: int,
     *,
     central_every: int = 1,
@@ -35,7 +35,6 @@ def run(
     temperature_of: Collection[str] = (),
     checkpoint: str | Path | None = None,
     progress: bool = True,
-    converse: Callable[..., tuple[dict[str, Traffic], dict[str, Diverged]]] = converse,
 ) -> History:
     """Run methods in lockstep from the same initial model.
 
@@ -44,7 +43,7 @@ def run(
     methods : mapping of str to Method
         The methods by the names that the rows of the history will have. They are set up here, and
         hold their final models afterwards.
-    federation : FederationLike
+    federation : Federation
         The federation that trains and evaluates the models.
     rounds : int
         The number of rounds, at least 1. A method that finishes earlier has fewer rounds. Rounds of
@@ -70,9 +69,6 @@ def run(
     progress : bool
         Whether to show a bar with the round, the temperature and the numbers of clusters. Without a
         terminal or notebook, there is one line per round instead.
-    converse : callable
-        The function that runs a round, `lockstep.converse`. Where clients can fail, another one
-        begins the round again without them.
 
     Returns
     -------
@@ -138,7 +134,7 @@ def run(
     return history
 
 
-def check_runnable(methods: Methods, federation: FederationLike, until_settled: bool) -> None:
+def check_runnable(methods: Methods, federation: Federation, until_settled: bool) -> None:
     """Raise a `ValueError` if the methods cannot run, or could not be measured."""
     if not methods:
         raise ValueError("there is no method to run")
@@ -158,7 +154,7 @@ def check_runnable(methods: Methods, federation: FederationLike, until_settled: 
         )
 
 
-def modules_of(methods: Methods, federation: FederationLike) -> list[str]:
+def modules_of(methods: Methods, federation: Federation) -> list[str]:
     """Return the modules in which a run begins; what they import can change its numbers, too."""
     parts = *methods.values(), federation, *federation.after_training
     return sorted({"cflkit.simulation"} | {type(part).__module__ for part in parts})
@@ -166,7 +162,7 @@ def modules_of(methods: Methods, federation: FederationLike) -> list[str]:
 
 def begin(
     methods: Methods,
-    federation: FederationLike,
+    federation: Federation,
     rounds: int,
     measuring: Measuring,
     after: History | None,

@@ -4,19 +4,18 @@ After local training, most methods only average models. A round is then a matrix
 weights with which the models just trained enter the model that client i predicts with.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from cflkit.federation import Request, Train
+from cflkit.divergence import Matrix
+from cflkit.federation import Conversation, Train
 from cflkit.methods.base import Method
 from cflkit.models.rows import as_doubles
 
-Matrix = NDArray[np.float64]
 # Squared distances below this share of the largest are rounding errors of models in float32
 SMALLEST = 1e-10
 
@@ -44,7 +43,7 @@ class Watched:
     def __repr__(self) -> str:
         return repr(self.method)
 
-    def round(self, t: int) -> Generator[Request, Any, None]:
+    def round(self, t: int) -> Conversation[None]:
         """Run a round of the method, and measure its mixing matrix."""
         trained = yield from trainings(self.method.round(t))
         if trained is None:  # this round mixes nothing
@@ -57,8 +56,8 @@ class Watched:
 
 
 def trainings(
-    conversation: Generator[Request, Any, None],
-) -> Generator[Request, Any, tuple[Tensor, Tensor] | None]:
+    conversation: Conversation[None],
+) -> Conversation[tuple[Tensor, Tensor] | None]:
     """Pass a conversation on; return the models ``[J, D]`` trained in it and their clients."""
     trained: list[Tensor] = []
     owners: list[Tensor] = []

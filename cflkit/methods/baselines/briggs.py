@@ -14,7 +14,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Natural, Positive
 from cflkit.divergence import pairwise
 from cflkit.federation import Jobs
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
+from cflkit.methods.base import Method, Weighting, local_updates
 
 # The largest cosine distance
 OPPOSITE = 2.0
@@ -77,5 +77,4 @@ class Briggs(Method):
             clusterer = clustering.make("agglomerative", **cut, wrong_sign=self.wrong_sign)
             # Each cluster starts from the global model and adds the updates of its own members
             self.divide(clusterer.fit_predict(distance))
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)
+        self.add_means(updates, self.labels, jobs.client_of)

@@ -31,7 +31,7 @@ class Collaboration(Method):
         From which model updates are computed; EMD-CFL's comparison takes the received one.
     clipped, in_turn : bool
         Whether a cosine above 0.9 counts as 1, unlike in EMD-CFL's comparison; and whether models
-        are mixed one after the other, as there (`weighted_means`).
+        are mixed one after the other, as there.
     include_buffers : bool
         Whether the buffers belong to the updates that are compared.
     """
@@ -79,7 +79,8 @@ class Collaboration(Method):
             self.anchors = known.clone()
             self.anchors[present] = rows.to(trained) @ self.directions(trained)
         self.models = self.models.clone()
-        self.models[present] = weighted_means(self.models[present], trained, rows, self.in_turn)
+        mix = means_in_turn if self.in_turn else weighted_means
+        self.models[present] = mix(self.models[present], trained, rows)
 
     def costs(self, present: Tensor, trained: Tensor) -> Matrix:
         """Return the cost ``[n, n]`` of each participant's weight in each other's mean."""
@@ -99,6 +100,14 @@ class Collaboration(Method):
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the personal models."""
         return each_its_own(self.models)
+
+
+def means_in_turn(models: Tensor, trained: Tensor, weights: Tensor) -> Tensor:
+    """Compute `weighted_means`, in which each mean takes its trained model's place at once."""
+    mixed = trained.clone()
+    for place, (model, row) in enumerate(zip(models, weights, strict=True)):
+        mixed[place] = weighted_means(model[None], mixed, row[None])[0]
+    return mixed
 
 
 def nearest_shares(p: np.ndarray, costs: Matrix) -> Matrix:

@@ -18,6 +18,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Count, Positive
 from cflkit.federation import NOBODY, Ask, Client, Conversation, Jobs, Request
 from cflkit.methods.base import Method, Weighting
+from cflkit.methods.baselines.knee import knee
 
 
 @dataclass(config=STRICT)
@@ -94,6 +95,6 @@ def cluster(descriptors: NDArray[np.float64]) -> NDArray[np.int64]:
     scaled = (descriptors - low) / np.where(width > 0, width, 1)
     distance = squareform(pdist(scaled.reshape(len(scaled), -1)))
     nearest = np.sort(distance, axis=1)[:, 1] if len(distance) > 1 else np.ones(1)
-    radius = max(clustering.knee(np.sort(nearest)), np.finfo(float).tiny)
+    radius = max(knee(np.sort(nearest)), np.finfo(float).tiny)
     labels = DBSCAN(eps=radius, min_samples=2, metric="precomputed").fit_predict(distance)
     return clustering.assign_noise(distance, labels.astype(np.int64), "singletons")

@@ -16,7 +16,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Natural, Positive
 from cflkit.divergence import cosine_divergence, finite_updates
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
+from cflkit.methods.base import Method, Weighting, local_updates
 
 Linkage = Literal["complete", "single"]
 
@@ -88,8 +88,8 @@ class Sattler(Method):
         }
 
         # Both halves start from their parent's model and add the updates of their own members
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models[parents], updates, self.labels, weights)
+        self.models = self.models[parents]
+        self.add_means(updates, self.labels, jobs.client_of)
 
 
 def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
