@@ -167,8 +167,9 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(
     keys.write_certificates(tmp_path, "localhost")
     keys.write_key_pair(tmp_path / "site")
     keys.write_secret(tmp_path / "secret")
-    started = []
+    started, beside = [], []
     monkeypatch.setattr(node, "ask", lambda *given: None)
+    monkeypatch.setattr(node.subprocess, "Popen", beside.append)
     monkeypatch.setattr(node.os, "execv", lambda program, given: started.append(given))
     monkeypatch.setattr(node.os, "environ", dict(os.environ))
     given = ["h:8000", "--client", "3", "--data", str(clients[1] / "3.npz")]
@@ -177,7 +178,9 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(
     said = " ".join(capsys.readouterr().out.split())
     assert "Agree only with a server that you trust." in said and "84 % of 180 digits" in said
     assert node.os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
-    [command] = started
+    [command], [answering] = started, beside
+    assert command[-2:] == ["--isolation", "process"]
+    assert answering[-2:] == ["127.0.0.1:9094", str(os.getpid())], "it ends with this process"
     config = command[command.index("--node-config") + 1]
     assert config.startswith("client=3 data=") and keys.read_secret(tmp_path / "secret")
     assert (tmp_path / "secret").read_text() not in " ".join(command), "the path alone"
