@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import httpx
 import pandas as pd
+import psutil
 import pytest
 import torch
 
@@ -275,8 +276,8 @@ def test_a_killed_demonstration_leaves_no_process(tmp_path):
 
 def alive(process):
     """Whether a process runs; one that has ended, and waits to be asked for, does not."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(int(process)).status() != psutil.STATUS_ZOMBIE
     return False
 
 
@@ -341,7 +342,8 @@ def test_killed_processes_cost_time_alone(tmp_path):
         own.start_node(3)
         wait_for_round()
         own.stop()
-        assert not [pid for pid in Path("/proc").glob("[0-9]*") if str(tmp_path) in command_of(pid)]
+        commands = [str(left.info["cmdline"]) for left in psutil.process_iter(["cmdline"])]
+        assert not [command for command in commands if str(tmp_path) in command]
         own.start()
         assert own.wait(own.submit()) == "finished:completed"
     finally:
@@ -353,13 +355,6 @@ def test_killed_processes_cost_time_alone(tmp_path):
         assert all(map(torch.equal, found[name].values(), method.client_models()))
     # The table is sorted by method, and then by round
     assert pd.read_csv(own.output / "rounds.csv")["round"].tolist() == 2 * [1, 2, 3, 4, 5]
-
-
-def command_of(process):
-    """The command of a process, if it has not ended meanwhile."""
-    with contextlib.suppress(OSError):
-        return (process / "cmdline").read_bytes().decode(errors="replace")
-    return ""
 
 
 class Terminals(demo.Demo):
