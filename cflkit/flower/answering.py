@@ -4,6 +4,7 @@ Flower's SuperExec starts Python for each message, which then loads PyTorch and 
 Here, a process that has loaded both, and that never has data, is copied for each message.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -18,9 +19,8 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-# What an optimiser of PyTorch, and what distances load only when they are first computed
-LATE = ["torch._dynamo", "ot", "sklearn.metrics"]
-LOADED = [run_clientapp.__module__, "cflkit.flower.client_app", *LATE]
+# The last one is what an optimiser of PyTorch would load
+LOADED = [run_clientapp.__module__, "cflkit.flower.client_app", "torch._dynamo"]
 POLL = 0.5  # how often the SuperNode is asked for a message, in seconds
 
 
@@ -44,4 +44,5 @@ def answer_all(address: str, supernode: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    answer_all(sys.argv[1], int(sys.argv[2]))
+    with contextlib.suppress(KeyboardInterrupt):  # from the keyboard, or as the SuperNode has ended
+        answer_all(sys.argv[1], int(sys.argv[2]))
