@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import httpx
 import pandas as pd
+import psutil
 import pytest
 import torch
 
@@ -167,8 +168,9 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(
     keys.write_certificates(tmp_path, "localhost")
     keys.write_key_pair(tmp_path / "site")
     keys.write_secret(tmp_path / "secret")
-    started = []
+    started, beside = [], []
     monkeypatch.setattr(node, "ask", lambda *given: None)
+    monkeypatch.setattr(node.subprocess, "Popen", beside.append)
     monkeypatch.setattr(node.os, "execv", lambda program, given: started.append(given))
     monkeypatch.setattr(node.os, "environ", dict(os.environ))
     given = ["h:8000", "--client", "3", "--data", str(clients[1] / "3.npz")]
@@ -177,7 +179,9 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(
     said = " ".join(capsys.readouterr().out.split())
     assert "Agree only with a server that you trust." in said and "84 % of 180 digits" in said
     assert node.os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
-    [command] = started
+    [command], [answering] = started, beside
+    assert command[-2:] == ["--isolation", "process"]
+    assert answering[-2:] == ["127.0.0.1:9094", str(os.getpid())], "it ends with this process"
     config = command[command.index("--node-config") + 1]
     assert config.startswith("client=3 data=") and keys.read_secret(tmp_path / "secret")
     assert (tmp_path / "secret").read_text() not in " ".join(command), "the path alone"
@@ -272,8 +276,8 @@ def test_a_killed_demonstration_leaves_no_process(tmp_path):
 
 def alive(process):
     """Whether a process runs; one that has ended, and waits to be asked for, does not."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(int(process)).status() != psutil.STATUS_ZOMBIE
     return False
 
 
@@ -338,7 +342,8 @@ def test_killed_processes_cost_time_alone(tmp_path):
         own.start_node(3)
         wait_for_round()
         own.stop()
-        assert not [pid for pid in Path("/proc").glob("[0-9]*") if str(tmp_path) in command_of(pid)]
+        commands = [str(left.info["cmdline"]) for left in psutil.process_iter(["cmdline"])]
+        assert not [command for command in commands if str(tmp_path) in command]
         own.start()
         assert own.wait(own.submit()) == "finished:completed"
     finally:
@@ -350,13 +355,6 @@ def test_killed_processes_cost_time_alone(tmp_path):
         assert all(map(torch.equal, found[name].values(), method.client_models()))
     # The table is sorted by method, and then by round
     assert pd.read_csv(own.output / "rounds.csv")["round"].tolist() == 2 * [1, 2, 3, 4, 5]
-
-
-def command_of(process):
-    """The command of a process, if it has not ended meanwhile."""
-    with contextlib.suppress(OSError):
-        return (process / "cmdline").read_bytes().decode(errors="replace")
-    return ""
 
 
 class Terminals(demo.Demo):

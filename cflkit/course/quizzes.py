@@ -21,7 +21,7 @@ from cflkit.reproduce.values import parse_yaml
 class Answer(BaseModel, extra="forbid"):
     """One answer to a question, and what is said to those who choose it."""
 
-    text: str
+    text: Annotated[str, Field(serialization_alias="answer")]  # as jupyterquiz calls it
     correct: bool = False
     feedback: str
 
@@ -71,10 +71,7 @@ def show(number: str) -> None:
         {
             "question": question.question,
             "type": "multiple_choice",
-            "answers": [
-                {"answer": choice.text, "correct": choice.correct, "feedback": choice.feedback}
-                for choice in question.answers
-            ],
+            "answers": [answer.model_dump(by_alias=True) for answer in question.answers],
         }
         for question in questions_of(known[number])
     ]

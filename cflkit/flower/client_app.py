@@ -21,7 +21,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from torch import Tensor
 
-from cflkit.federation import Ask, Diverged, Jobs, LocalTraining, Losses, Request
+from cflkit.federation import Ask, Diverged, Jobs, LocalTraining, Request
 from cflkit.federation.interface import Pair
 from cflkit.flower.client_data import federation_at
 from cflkit.flower.keys import read_secret
@@ -91,10 +91,8 @@ class Node:
                     f"it takes this node's key for that of client {expected}, but the data here "
                     f"are those of client {self.client}: keys or numbers are swapped"
                 )
-            case {"kind": "train", "jobs": sent, "order": int(order)} if order >= 0:
-                return partial(own.train, self.jobs(sent), order)
-            case {"kind": "ask", "jobs": sent, "place": int(place)} if place >= 0:
-                return partial(self.question(place).only(self.jobs(sent)).answered_by, own, 0)
+            case {"place": int(place), "order": int(order), "jobs": sent} if min(place, order) >= 0:
+                return partial(self.asked(place).only(self.jobs(sent)).answered_by, own, order)
             case {"kind": "scores", "models": models, "mixtures": [*mixtures], "split": split}:
                 if split not in TESTED or not own.num_samples(self.client, split):
                     raise Refused(f"models are not evaluated on the split {split!r}")
@@ -135,14 +133,12 @@ class Node:
         clients = about if isinstance(about, tuple) else (about,)
         return all(type(own) is int and 0 <= own < self.settings.clients for own in clients)
 
-    def question(self, place: int) -> Request:
-        """Return the question that a method of the run asks."""
-        match request := self.settings.asked[place]:
-            case Ask(question=question) if not self.hides and question.__module__ in HIDDEN:
-                raise Refused("clients hide this answer with a secret; start with --secret")
-            case Ask() | Losses():
-                return request
-        raise Refused("this is no question")
+    def asked(self, place: int) -> Request:
+        """Return one of the requests of the run."""
+        request = self.settings.asked[place]
+        if isinstance(request, Ask) and request.question.__module__ in HIDDEN and not self.hides:
+            raise Refused("clients hide this answer with a secret; start with --secret")
+        return request
 
     # --- Answers ----------------------------------------------------------------------------------
 

@@ -59,8 +59,8 @@ class Demo:
         local = ",".join(filter(None, (os.environ.get("no_proxy"), "localhost", HOST)))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         own = {"FLWR_HOME": str(folder / "flower"), "PATH": path, "CFLKIT_THREADS": "1"}
-        own |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
-        self.environment = os.environ | own | {"no_proxy": local, "NO_PROXY": local}
+        own |= {"FLWR_TELEMETRY_ENABLED": "0", "no_proxy": local, "NO_PROXY": local}
+        self.environment = os.environ | own
 
     def prepare(self) -> Federation:
         """Write the clients' files, keys and certificates, and the settings of the run.

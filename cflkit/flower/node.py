@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 import zipfile
@@ -70,10 +71,13 @@ def main(
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise click.ClickException(str(error)) from error
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+    # This process becomes the SuperNode, and the other one ends with it
+    address, own = f"127.0.0.1:{port}", str(os.getpid())
+    subprocess.Popen([sys.executable, "-m", "cflkit.flower.answering", address, own])
     program = str(Path(sys.executable).with_name("flower-supernode"))
     options = ["--superlink", server, "--root-certificates", str(authority), "--port", port]
     options += ["--auth-supernode-private-key", str(key), "--node-config", config]
-    os.execv(program, [program, *options])
+    os.execv(program, [program, *options, "--isolation", "process"])
 
 
 def ask(server: str, authority: Path, key: Path, patience: float = LOST) -> None:

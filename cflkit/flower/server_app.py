@@ -23,8 +23,9 @@ from torch import Tensor
 
 from cflkit import simulation
 from cflkit._bounds import MOST
-from cflkit.federation import NOBODY, Ask, ClientsAbsent, Federation, Jobs, Losses, check_finite
+from cflkit.federation import ClientsAbsent, Federation
 from cflkit.federation.interface import Pair, Scores
+from cflkit.federation.requests import NOBODY, Ask, Jobs, Losses, Request, Train, check_finite
 from cflkit.flower.client_data import SPLITS, divided
 from cflkit.flower.messages import LARGEST, is_array, one_line, packed, unpacked
 from cflkit.flower.settings import Settings
@@ -148,7 +149,7 @@ class RemoteFederation(Federation):
         """Let clients train; a model that is not finite ends its methods, and not the run."""
         width = jobs.models.shape[1]
         fits = partial(is_array, dtype=torch.float32, shape=(width,))
-        models = self._asked("train", jobs, fits, order=round)
+        models = self._asked(Train(NOBODY), jobs, fits, round)
         trained = torch.stack(models) if models else torch.empty(0, width)
         # In a mean with such a model, those of the others would seem to have diverged later
         trained[trained.abs() > LARGEST] = torch.inf
@@ -157,20 +158,17 @@ class RemoteFederation(Federation):
 
     def losses(self, jobs: Jobs, split: str = "train", told: Any = None, **options: Any) -> Any:
         """Let clients compute losses, and tell them or what a method needs of them."""
-        return self._question(Losses(NOBODY, split, told=told, options=options), jobs)
+        return self._asked(Losses(NOBODY, split, told=told, options=options), jobs, is_sound)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Any) -> list[Any]:
         """Let clients answer a question that a method of the run asks."""
-        return self._question(Ask(NOBODY, question=question, options=options), jobs)
+        return self._asked(Ask(NOBODY, question=question, options=options), jobs, is_sound)
 
-    def _question(self, request: Ask | Losses, jobs: Jobs) -> list[Any]:
-        """Send the place of a question among those that the run's methods ask."""
+    def _asked(self, request: Request, jobs: Jobs, fits: Fits, order: int = 0) -> list[Any]:
+        """Send each client its jobs, and the request's place among those of the run."""
         asked = [replace(own, jobs=NOBODY, sent=True, reported=True) for own in self.settings.asked]
-        return self._asked("ask", jobs, is_sound, place=asked.index(request))
-
-    def _asked(self, kind: str, jobs: Jobs, fits: Fits, **more: Any) -> list[Any]:
-        """Send each client its jobs; return the answers in the order of all jobs."""
-        clients = jobs.client_of.tolist()
+        more = {"place": asked.index(request), "order": order}
+        kind, clients = "train" if isinstance(request, Train) else "ask", jobs.client_of.tolist()
         return self._answers(kind, clients, fits, lambda own: more | {"jobs": sent(jobs.part(own))})
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:

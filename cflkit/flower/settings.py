@@ -35,7 +35,7 @@ from cflkit import methods
 from cflkit._bounds import STRICT, Count, Natural, Optimizer, Positive, one_line
 from cflkit.datasets import ImageSet
 from cflkit.datasets.labels import one_form
-from cflkit.federation import Federation, LocalTraining, Request
+from cflkit.federation import NOBODY, Federation, LocalTraining, Request, Train
 from cflkit.methods import Method
 from cflkit.partition import Partition
 from cflkit.reproduce.parameters import ParameterError
@@ -133,8 +133,9 @@ class Settings(BaseModel):
 
     @property
     def asked(self) -> list[Request]:
-        """Return what the methods ask for besides trainings; server and nodes count them alike."""
-        return [request for method in self.methods.values() for request in method.asks()]
+        """Return the requests of a run, from the usual training; server and nodes number them."""
+        own = (request for method in self.methods.values() for request in method.asks())
+        return [Train(NOBODY), *own]
 
     @property
     def options(self) -> dict[str, Any]:
