@@ -1,14 +1,15 @@
-"""Tests of the ledger, which compares published numbers with ours."""
+"""Tests of the ledger, which compares published numbers with ours, and of the pages' tables."""
 
 import shlex
 
 import dataset
 import numpy as np
+import pages
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import counting
+from reports import counting, sentences
 from scipy import stats
 
 from cflkit.__main__ import main
@@ -257,9 +258,14 @@ def test_the_command_of_a_record_gives_its_parameters():
         assert lesson.defaults | lesson.check(values)[0] == run.parameters
 
 
+@pytest.fixture(scope="module")
+def table():
+    """Return the ledger of two seeds of a scenario, with equal results."""
+    return ledger.ledger([record(0), record(1)])
+
+
 @pytest.mark.slow
-def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
-    table = ledger.ledger([record(0), record(1)])
+def test_a_number_counts_once_and_only_if_a_run_can_miss_it(table):
     counts = counting.counts(table)
     assert counts[list(ledger.STATUS)].to_numpy().sum() == 2 * len(ledger.published())
     assert (counts["run"] == counts[list(ledger.ANSWERS)].sum(axis=1)).all()
@@ -284,9 +290,8 @@ def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
 
 
 @pytest.mark.slow
-def test_measures_that_are_equal_by_construction_count_once():
+def test_measures_that_are_equal_by_construction_count_once(table):
     """RAND, AMI and COM of true groups follow from the round; what is printed decides, too."""
-    table = ledger.ledger([record(0), record(1)])
     own = table[table["paper"].eq("ocfl-extended") & table["method"].eq("OCFL-KM")]
     rows = own[own["status"].ne("not run") & own["table"].eq("1")].set_index("measure")
     equal = rows.assign(value=0.96, again="")
@@ -319,10 +324,23 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
     assert counting.placebo(table)["ocfl-extended", "2"] == pytest.approx(passing.mean())
 
 
+@pytest.fixture(scope="module")
+def book(committed):
+    return ledger.ledger(committed)
+
+
 @pytest.mark.slow
-def test_the_committed_ledger_is_what_the_kit_writes(repository, committed, tmp_path):
-    table = ledger.ledger(committed)
-    assert ledger.write(table, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
+def test_the_committed_ledger_is_what_the_kit_writes(repository, book, tmp_path):
+    assert ledger.write(book, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
+
+
+@pytest.mark.slow
+def test_the_readmes_tables_are_what_the_kit_writes(committed, book):
+    tables = pages.tables(committed, book) | sentences.paragraphs(committed, book)
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    assert [pages.filled(text, tables) for text in texts] == texts
+    for name in tables:
+        assert sum(text.count(pages.start(name)) for text in texts) == 1, name
 
 
 @pytest.mark.slow
