@@ -118,12 +118,9 @@ def test_the_top_level_is_what_it_should_be(repository):
     assert folders == {"notebooks", "cflkit", "data", "figures", "tests", *hosts}
 
 
-def test_the_readme_is_short():
-    assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
-
-
-def test_the_readme_names_commands_and_files_that_exist():
-    text = (PROJECT / "README.md").read_text()
+def test_the_readme_is_short_and_names_commands_and_files_that_exist():
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
     targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"`?make ([a-z]+)", text)) <= targets
     assert {"run", "test"} <= set(re.findall(r"make ([a-z]+)", text))
