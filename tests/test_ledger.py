@@ -1,15 +1,14 @@
-"""Tests of the ledger, which compares published numbers with ours, and of the pages' tables."""
+"""Tests of the ledger, which compares published numbers with ours."""
 
 import shlex
 
 import dataset
 import numpy as np
-import pages
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import counting, sentences
+from reports import counting
 from scipy import stats
 
 from cflkit.__main__ import main
@@ -322,25 +321,6 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
     # A number passes if it is the round of the other scenario
     passing = run["value"].eq(run["overlap"].map({"nonoverlapping": 31, "overlapping": 3}))
     assert counting.placebo(table)["ocfl-extended", "2"] == pytest.approx(passing.mean())
-
-
-@pytest.fixture(scope="module")
-def book(committed):
-    return ledger.ledger(committed)
-
-
-@pytest.mark.slow
-def test_the_committed_ledger_is_what_the_kit_writes(repository, book, tmp_path):
-    assert ledger.write(book, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
-
-
-@pytest.mark.slow
-def test_the_readmes_tables_are_what_the_kit_writes(committed, book):
-    tables = pages.tables(committed, book) | sentences.paragraphs(committed, book)
-    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
-    assert [pages.filled(text, tables) for text in texts] == texts
-    for name in tables:
-        assert sum(text.count(pages.start(name)) for text in texts) == 1, name
 
 
 @pytest.mark.slow
