@@ -554,12 +554,9 @@ def test_measures_are_means_over_clients_and_the_worst_is_the_smallest():
 
 
 @pytest.mark.slow
-def test_the_central_test_set_is_met_every_so_many_rounds_and_last(federate):
-    def table(**options):
-        line_up = {name: methods.make(name) for name in ("fedavg", "local")}
-        return run(line_up, federate(), rounds=5, **options).table()
-
-    every, some = table(), table(central_every=2)
+def test_the_central_test_set_is_met_every_so_many_rounds_and_last(federate, played):
+    every = played.history.table()
+    some = run(line_up(), federate(), rounds=5, central_every=2).table()
     met = some["round"].isin([2, 4, 5])
     for name in ("gf1", "central_accuracy", "learning_gap"):
         assert some[name][~met].isna().all()
