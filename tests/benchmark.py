@@ -23,24 +23,16 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from rounds import first_jobs
 from torch.utils.data import DataLoader, TensorDataset
 
-from cflkit import (
-    clustering,
-    datasets,
-    methods,
-    metrics,
-    models,
-    partition,
-    plots,
-    simulation,
-)
+from cflkit import clustering, datasets, methods, metrics, models, partition, plots, simulation
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Federation, LocalTraining
 from cflkit.federation.clients import autocast
 from cflkit.federation.training import run_in_threads
-from cflkit.reproduce import notebooks, papers, records
+from cflkit.reproduce import ledger, papers, records
 from cflkit.reproduce.records import PROJECT
 from cflkit.simulation.loop import peak_memory
 
@@ -78,12 +70,6 @@ def federate(model, clients, samples, epochs, batch_size, shape, precision="floa
     stacked = options.setdefault("engine", "threads") == "stacked"
     device = "cuda" if stacked and torch.cuda.is_available() else "cpu"
     return images, Federation(images, split, model, training, device=device, **options)
-
-
-def everyone(federation):
-    """Build the jobs of a round in which every client trains the initial model."""
-    clients = torch.arange(federation.clients)
-    return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)
 
 
 def plain_loop(model, training, batches_of_client):
@@ -166,7 +152,7 @@ def ways(model):
     """Measure each way's seconds per round, its ratio to ours, and the floor's share of them."""
     work = WORK[model]
     _, threads = federate(model, *work)
-    jobs = everyone(threads)
+    jobs = first_jobs(threads)
 
     def plain(way):
         # The kit asks torch for large pages, and the C library to keep what is freed
@@ -179,7 +165,7 @@ def ways(model):
     measured |= {FLOOR: kernels_alone(threads), COARSE_FLOOR: kernels_alone(coarse)}
     if model == "compact-cnn" or torch.cuda.is_available():
         _, stacked = federate(model, *work, engine="stacked")
-        theirs = everyone(stacked)
+        theirs = first_jobs(stacked)
         measured[STACKED] = lambda: stacked.train(theirs, 0)
     table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
     ours = table.loc[table["way"] == THREADS, "seconds"].item()
@@ -222,7 +208,7 @@ def growth():
     rows = []
     for clients in (15, 50, 150, 500):
         _, federation = federate("compact-cnn", clients, 60, 1, 32, (1, 28, 28))
-        jobs = everyone(federation)
+        jobs = first_jobs(federation)
         updates = federation.train(jobs, 0) - jobs.models
         gamma = cosine_divergence(updates)
         parts = {
@@ -286,7 +272,7 @@ def step_of(way):
     steps, shape = 24, (1, 28, 28)
     if way == "cflkit":
         _, federation = federate("ocfl-cnn", 1, 32 * steps, 1, 32, shape)
-        train = partial(federation.train, everyone(federation), 0)
+        train = partial(federation.train, first_jobs(federation), 0)
     else:
         images, network = noise(shape), models.make("ocfl-cnn", shape, 10)
         pixels, order = images.images.float() / 255, torch.arange(32 * steps).split(32)
@@ -323,11 +309,9 @@ def in_flower(network, train):
 
 def lockstep():
     """Measure seven methods of the default scenario together, and each of them alone."""
-    lesson = notebooks.read_notebook(PROJECT / "notebooks" / "03b_ocfl_controls.ipynb")
-    run = papers.ocfl.Parameters.checked(lesson.defaults)
-    given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
-    images, split = partition.ocfl(datasets.load(run.dataset), **given, seed=run.partition_seed)
-    federation = Federation(images, split, run.model, run.training(), seed=run.seed)
+    run = papers.ocfl.Parameters.checked(ledger.defaults("03b_ocfl_controls"))
+    images, split = papers.ocfl.data(run)
+    federation = papers.ocfl.federation(run, images, split)
     rows = []
     for names in (LINES, *([name] for name in LINES)):
         line_up = {name: papers.ocfl.line_up(run, images, split)[name] for name in names}
@@ -413,23 +397,10 @@ def real_federation():
     counted = history.table()[["bytes_down", "bytes_up"]].sum() / 1e6
     sent = rounds.groupby("direction")["bytes"].sum() / 1e6
     lasting = rounds["seconds"].max() - rounds["seconds"].min()
-    return pd.DataFrame(
-        [
-            {
-                "way": "simulated",
-                "seconds": 60 * history.minutes,
-                "MB down": counted["bytes_down"],
-                "MB up": counted["bytes_up"],
-            },
-            {
-                "way": "over a network",
-                "seconds": lasting,
-                "seconds with start and end": whole,
-                "MB down": sent["down"],
-                "MB up": sent["up"],
-            },
-        ]
-    )
+    columns = ["way", "seconds", "seconds with start and end", "MB down", "MB up"]
+    simulated = ["simulated", 60 * history.minutes, np.nan, *counted]
+    networked = ["over a network", lasting, whole, sent["down"], sent["up"]]
+    return pd.DataFrame([simulated, networked], columns=columns)
 
 
 def draw(tables):
@@ -475,15 +446,12 @@ def main(wanted, path) -> None:
         print(f"figure    {draw(tables)}")
 
 
+# What this file does in a process of its own
+ALONE = {"--peak": peak, "--plain": plain_round, "--step": step_of, "--many": one_of_many}
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--peak"]:
-        peak(*sys.argv[2:])
-    elif sys.argv[1:2] == ["--plain"]:
-        plain_round(*sys.argv[2:])
-    elif sys.argv[1:2] == ["--step"]:
-        step_of(*sys.argv[2:])
-    elif sys.argv[1:2] == ["--many"]:
-        one_of_many(*sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1] in ALONE:
+        ALONE[sys.argv[1]](*sys.argv[2:])
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("parts", nargs="*", metavar="PART", help="by default all")

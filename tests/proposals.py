@@ -61,7 +61,7 @@ def proposals(minutes: float, cuda: bool) -> list[Proposal]:
     """
     memory = psutil.virtual_memory().total / 2**30
     done = records.find_records()
-    book = ledger.counted(pd.read_csv(ledger.LEDGER, dtype={"table": str, "protocol": str}))
+    book = ledger.read()
     found: dict[str, Proposal] = {}
     read_once = cache(notebooks.read_notebook)
     for job in (job for table in grid.tables() for job in grid.jobs_of(table)):

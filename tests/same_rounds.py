@@ -8,12 +8,13 @@ anything differs.
 """
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import pandas as pd
 
 PROJECT = Path(__file__).resolve().parent.parent
 BATCH_NORM = "-p model compact-bn -p include_buffers true -p sattler_rounds 3 -p briggs_rounds 3"
@@ -44,12 +45,6 @@ def run_all(checkout: Path, folder: Path) -> None:
         )
 
 
-def rows_of(record: Path) -> list[dict[str, str]]:
-    """Read the rows of a record as texts."""
-    with (record / "rounds.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def differences(before: Path, after: Path) -> list[str]:
     """List the differences between the records of two folders."""
     ids = [sorted(path.name for path in folder.iterdir()) for folder in (before, after)]
@@ -57,14 +52,16 @@ def differences(before: Path, after: Path) -> list[str]:
         return [f"ids: {ids[0]} and {ids[1]}"]
     found = []
     for name in ids[0]:
-        old, new = rows_of(before / name), rows_of(after / name)
+        # As texts, to the last digit
+        files = (folder / name / "rounds.csv" for folder in (before, after))
+        old, new = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in files)
         if len(old) != len(new):
             found.append(f"{name}: {len(old)} rows and {len(new)}")
             continue
-        changed = {c for a, b in zip(old, new, strict=True) for c in a if a[c] != b.get(c)}
-        added = [column for column in new[0] if column not in old[0]]
-        print(f"{name}: {', '.join(sorted(changed)) or 'same'}; new columns: {added}", flush=True)
-        found += [f"{name}: {', '.join(sorted(changed))}"] if changed else []
+        changed = sorted(c for c in old if c not in new or not old[c].equals(new[c]))
+        added = [column for column in new if column not in old]
+        print(f"{name}: {', '.join(changed) or 'same'}; new columns: {added}", flush=True)
+        found += [f"{name}: {', '.join(changed)}"] if changed else []
     return found
 
 

@@ -21,7 +21,6 @@ from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parse_yaml, read_yaml
 
-DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
 TINY = worker.SMALL | {"rounds": 100}
 # A notebook that only trains and writes its record
@@ -218,20 +217,6 @@ def test_a_run_from_another_directory_writes_the_record_that_its_cells_write_her
     assert here["run_name"] == made.id
     assert (folder / "rounds.csv").read_bytes() == there
     assert records.read(folder).provenance["notebook"] is None
-
-
-def test_what_a_killed_process_left_is_swept(small_grid):
-    run = grid.jobs_of("own/tiny")[0].run
-    state, draft = records.checkpoint(run), records.results() / f".{run}.{DEAD}"
-    state.parent.mkdir(parents=True, exist_ok=True)
-    draft.mkdir(parents=True)
-    part = state.with_suffix(f".{DEAD}.part")
-    being_written = state.with_suffix(f".{os.getppid()}.part")
-    for path in (state, part, being_written):
-        path.write_bytes(b"")
-    records.remove_leftovers(run)
-    assert (state.exists(), part.exists(), draft.exists()) == (True, False, False)
-    assert being_written.exists(), "its process is there"
 
 
 # --- Kills ---------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The question about groups: its measures, its files, its answers, its page and its hit rate."""
 
 import json
-import sys
 
+import hit_rate
 import numpy as np
 import pytest
 import torch
@@ -15,9 +15,6 @@ from cflkit.divergence import cosine_divergence
 from cflkit.groups import Evidence, EvidenceError, as_evidence, evidence, groups, read
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
-
-sys.path.insert(0, str(PROJECT / "notebooks" / "src"))
-import hit_rate
 
 HDBSCAN = clustering.make("hdbscan")
 

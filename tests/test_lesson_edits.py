@@ -40,6 +40,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "03": {"rounds": 6},
     "04": {"rounds": 6},
     "05": {"rounds": 2},
+    "06": {"clients": 6, "samples": 60},
+    "07": {"rounds": 5},
     "02b": {"rounds": 2, "repeats": 1},
     "03b": {"rounds": 4, "repeats": 1},
     "04b": {"rounds": 6, "repeats": 1},

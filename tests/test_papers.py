@@ -25,12 +25,7 @@ from cflkit.reproduce.papers import (
     ocfl,
     tutorial,
 )
-from cflkit.reproduce.papers.base import (
-    AS_PUBLISHED,
-    SCORES,
-    Paper,
-    at,
-)
+from cflkit.reproduce.papers.base import AS_PUBLISHED, SCORES, Paper, at
 from cflkit.reproduce.parameters import FederatedRun, ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml

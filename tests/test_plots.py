@@ -95,9 +95,7 @@ def test_the_same_clusters_get_the_same_names(truth, names):
     assert metrics.renamed(truth, found).tolist() == truth
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=12),
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=12))
 def test_renaming_changes_no_grouping(pairs):
     truth, found = map(np.array, zip(*pairs, strict=True))
     new = metrics.renamed(truth, found)

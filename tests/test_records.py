@@ -13,6 +13,8 @@ from cflkit.reproduce import ledger, records, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 
+DEAD = 2**22 + 1  # no process of Linux has such a number
+
 
 @pytest.fixture(scope="module")
 def finished(federate):
@@ -89,7 +91,7 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     """Such a kill leaves no record in its place, but the old and the new one under other names."""
     kept = records.write("run", *finished)
     before = (kept.folder / "record.json").read_text(encoding="utf-8")
-    old = kept.folder.with_name(f".run.{2**22 + 1}.old")  # no process has this number
+    old = kept.folder.with_name(f".run.{DEAD}.old")
     kept.folder.replace(old)
     if survivor == "new":
         written = records.write("run", *finished).folder.replace(old.with_suffix(""))
@@ -100,23 +102,21 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     assert [path.name for path in records.results().iterdir()] == ["run"]
 
 
-def test_the_checkpoint_of_an_unfinished_run_is_kept_whatever_the_clock_says():
-    state = records.checkpoint("run")
-    state.parent.mkdir(parents=True)
-    state.touch()
-    os.utime(state, (0, 0))  # as after a clock that was set back
-    records.remove_leftovers("run")
-    assert [*state.parent.iterdir()] == [state]
-
-
-def test_a_kill_while_claims_are_written_leaves_nothing(finished):
+def test_what_killed_processes_left_is_swept_and_what_is_in_use_stays(finished):
     kept = records.write("run", *finished)
-    half = kept.folder / f".record.json.{2**22 + 1}.part"
-    half.write_text("{")
+    (kept.folder / f".record.json.{DEAD}.part").write_text("{")
+    state = records.checkpoint("run")  # of an unfinished run
+    being_written = state.with_suffix(f".{os.getppid()}.part")
+    state.parent.mkdir(parents=True)
+    for path in (state, being_written, state.with_suffix(f".{DEAD}.part")):
+        path.touch()
+    os.utime(state, (0, 0))  # as after a clock that was set back
     # Drafts of other runs go, too, and a record that was about to be replaced is put in place
-    for name in ("other.4999999", "third.4999999", "third.4999999.old", "ipynb_checkpoints"):
+    drafts = f"run.{DEAD}", f"other.{DEAD}", f"third.{DEAD}", f"third.{DEAD}.old"
+    for name in (*drafts, "ipynb_checkpoints"):
         (kept.folder.parent / f".{name}").mkdir()
     records.remove_leftovers("run")
+    assert {*state.parent.iterdir()} == {state, being_written}
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
     names = [".ipynb_checkpoints", "run", "third"]
     assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
@@ -180,7 +180,7 @@ def test_a_file_is_written_in_the_place_of_regular_files_alone(tmp_path):
             records.write_whole(place, "text")
     assert pipe.is_fifo()
     # What a killed process left goes, also if another process has its number by now
-    left = [tmp_path / f".table.csv.{number}.part" for number in (2**22 + 1, 1)]
+    left = [tmp_path / f".table.csv.{number}.part" for number in (DEAD, 1)]
     for part in left:
         part.touch()
     os.utime(left[1], (0, 0))

@@ -1,9 +1,10 @@
-"""Tests of the reports' tables; what a report prints is compared when it is executed again."""
+"""Tests of the reports' and pages' tables; what a report prints is compared by executing it."""
 
 import numpy as np
+import pages
 import pandas as pd
 import pytest
-from reports import catalogue, counting, results, tables, thresholds, worth
+from reports import catalogue, counting, results, sentences, tables, thresholds, worth
 
 from cflkit import clustering, metrics
 from cflkit.methods import METHODS
@@ -136,6 +137,28 @@ def test_pairs_that_differ():
     assert tables.different_pairs(comparison) == ["B and A"]
     comparison.pairs.loc["B", "A"] = 0.06
     assert tables.different_pairs(comparison) == []
+
+
+# --- What is written from the committed records ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(committed):
+    return ledger.ledger(committed)
+
+
+@pytest.mark.slow
+def test_the_committed_ledger_is_what_the_kit_writes(repository, whole, tmp_path):
+    assert ledger.write(whole, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
+
+
+@pytest.mark.slow
+def test_the_readmes_tables_are_what_the_kit_writes(committed, whole):
+    written = pages.tables(committed, whole) | sentences.paragraphs(committed, whole)
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    assert [pages.filled(text, written) for text in texts] == texts
+    for name in written:
+        assert sum(text.count(pages.start(name)) for text in texts) == 1, name
 
 
 # --- What an answer is worth, and the table of methods --------------------------------------------

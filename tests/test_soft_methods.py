@@ -89,22 +89,6 @@ def test_weighted_means_are_numpys(trained, weights):
 # --- FedEM and FedRC ------------------------------------------------------------------------------
 
 
-def test_responsibilities_by_hand():
-    """Bayes' rule for two components: weights 1/4 and 3/4, likelihoods exp(−loss)."""
-    losses = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
-    method = methods.make("fedem", k=2)
-    method.shares = torch.tensor([[0.25, 0.75]])
-    joint = torch.tensor([[0.25], [0.75]]) * (-losses).exp()
-    torch.testing.assert_close(method.e_step(0, losses), joint / joint.sum(dim=0))
-    robust = methods.make("fedrc", k=2)
-    robust.shares, robust.classes = method.shares, [torch.tensor([1, 0])]
-    robust.class_shares = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
-    joint = joint / torch.tensor([[0.8, 0.2], [0.4, 0.6]])
-    torch.testing.assert_close(robust.e_step(0, losses), joint / joint.sum(dim=0))
-    robust.class_shares = torch.full((2, 2), 0.5)  # equal shares of classes change nothing
-    torch.testing.assert_close(robust.e_step(0, losses), method.e_step(0, losses))
-
-
 def test_as_published_clients_predict_with_their_last_component(federate_turned):
     federation = federate_turned()
     method = begin("fedem", federation, k=2, predicts="last component")
@@ -425,21 +409,16 @@ def test_scaffold_refuses_adam(federate_turned):
 
 @pytest.mark.slow
 def test_ditto_has_fedavg_and_without_pull_local_training(federate_turned):
+    """The personal models never leave their clients."""
     method, _ = run("ditto", federate_turned(), mu=0.0)
-    fedavg, _ = run("fedavg", federate_turned())
+    fedavg, usual = run("fedavg", federate_turned())
     local, _ = run("local", federate_turned())
     assert torch.equal(method.models, fedavg.models)
     assert torch.equal(method.personal, local.models)
-    pulled, _ = run("ditto", federate_turned(), mu=10.0)
+    pulled, table = run("ditto", federate_turned(), mu=10.0)
     assert torch.equal(pulled.models, fedavg.models)
     far = [(other.personal - fedavg.models).norm(dim=1).mean() for other in (method, pulled)]
     assert far[1] < 0.8 * far[0]
-
-
-@pytest.mark.slow
-def test_dittos_personal_models_never_leave_their_clients(federate_turned):
-    _, table = run("ditto", federate_turned())
-    _, usual = run("fedavg", federate_turned())
     assert table["bytes_up"].equals(usual["bytes_up"])
     assert table["bytes_down"].equals(usual["bytes_down"])
     assert table["trainings"].tolist() == [12, 12, 12]

@@ -1,15 +1,14 @@
 """The test of groups: what it says of groups, of clouds, and of what is no matrix of distances."""
 
 import csv
-import sys
 
 import numpy as np
 import pytest
+import structure as program
 from sklearn.metrics import silhouette_samples
 
 from cflkit import structure
 from cflkit.divergence import cosine_divergence
-from cflkit.reproduce.records import PROJECT
 
 
 def directions(groups, spread, clients=15, dimensions=400, seed=0):
@@ -102,12 +101,7 @@ def test_what_cannot_be_tested_is_refused():
 
 
 @pytest.mark.slow
-def test_the_table_has_what_its_program_computes(monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "notebooks" / "src"))
-    monkeypatch.delitem(sys.modules, "structure", raising=False)
-    import structure as program
-
-    assert program.__file__ != structure.__file__
+def test_the_table_has_what_its_program_computes():
     clients, _, made = next(program.federations("digits-8x8", 100))
     home = program.Federation(*made, "compact-cnn", program.SETTINGS["digits-8x8"][-1], seed=100)
     rows = list(csv.DictReader(program.TABLE.open(encoding="utf-8")))
