@@ -108,8 +108,9 @@ def slow_curves(network, images, maps, classes, step, baseline):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("baseline", explain.BASELINES)
-@pytest.mark.parametrize("step", [1, 10, 144, 500])
+@pytest.mark.parametrize(
+    ("baseline", "step"), [("zeros", 1), ("blur", 10), ("mean", 144), ("zeros", 500)]
+)
 def test_curves_are_those_of_a_slow_loop(network, images, baseline, step):
     """A step of 10 does not divide 144 pixels, and a step of 500 changes all at once."""
     some, classes = images[:2], CLASSES[:2]
