@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from matplotlib.colors import to_rgba
-from rounds import first_jobs
+from rounds import first_jobs, watched
 from torch.nn.utils import vector_to_parameters
 
 from cflkit import metrics, models, partition, plots, simulation
@@ -641,16 +641,10 @@ def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients
     iterate(federation, method)
     method.active[:] = [True, False, True, False, True]
     networks, labels = list(method.local_models), list(method.clusterings)
-    trained = []
-    train = federation.train
-
-    def spy(jobs, round, **options):
-        trained.append(set(jobs.client_of.tolist()))
-        return train(jobs, round, **options)
-
-    federation.train = spy
+    trained = watched(federation)
     iterate(federation, method)
-    assert trained[0] == {0, 2, 4}
+    jobs, _ = trained[0]
+    assert set(jobs.client_of.tolist()) == {0, 2, 4}
     for client in (1, 3):
         assert method.local_models[client] is networks[client]
         assert method.clusterings[client] is labels[client]
@@ -683,20 +677,13 @@ def test_each_training_has_its_own_batches_and_each_iteration_new_networks(clien
     truth = truth_of(federation)
     options = {"truth": truth, "local": brief, "federated": brief}
     method = begin(federation, dealt, PerfectAssociations, rounds=2, **options)
-    orders, networks = [], []
-    train = federation.train
-
-    def spy(jobs, order, **options):
-        orders.append(order)
-        networks.append(jobs.models[0])
-        return train(jobs, order, **options)
-
-    federation.train = spy
+    trained = watched(federation)
     for _ in range(2):
         method.active[:] = True
         iterate(federation, method)
+    orders = [order for _, order in trained]
     assert len(set(orders)) == len(orders) == 6  # in each iteration, one of clusters and two rounds
-    firsts = torch.stack([networks[number] for number in (0, 1, 3, 4)])
+    firsts = torch.stack([trained[number][0].models[0] for number in (0, 1, 3, 4)])
     assert len(firsts.unique(dim=0)) == 4
 
 
