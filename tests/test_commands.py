@@ -273,14 +273,13 @@ def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_p
     foreign = {"argv": ["/no/python", "-f", "{connection_file}"], "display_name": "foreign"}
     (spec / "kernel.json").write_text(json.dumps(foreign))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    for place in (tmp_path, deep):
-        monkeypatch.setattr(tempfile, "tempdir", str(place))
-        asks = notebook(tmp_path, ("import sys\nprint(sys.executable)",))
-        output = tmp_path / "out.ipynb"
-        notebooks.execute(notebooks.read_notebook(asks), {}, output)
-        [*_, cell] = nbformat.read(output, 4).cells
-        assert cell.outputs[0].text.strip() == sys.executable
-        assert [*deep.iterdir()] == []
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    asks = notebook(tmp_path, ("import sys\nprint(sys.executable)",))
+    output = tmp_path / "out.ipynb"
+    notebooks.execute(notebooks.read_notebook(asks), {}, output)
+    [*_, cell] = nbformat.read(output, 4).cells
+    assert cell.outputs[0].text.strip() == sys.executable
+    assert [*deep.iterdir()] == []
 
 
 def test_folders_of_killed_processes_are_removed_and_those_of_living_kernels_are_not(monkeypatch):
