@@ -192,17 +192,6 @@ def test_ifca_trains_the_model_with_the_smallest_loss(split, federate_turned):
         torch.testing.assert_close(method.models[number], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_ifca_finds_the_groups_from_models_of_both(federate_turned):
-    federation = federate_turned()
-    method = begin("ifca", federation, k=2)
-    for t in range(5):  # each model learns from a client of another group
-        jobs = Jobs(method.models, torch.arange(2), torch.tensor([0, 5]))
-        method.models = federation.train(jobs, t)
-    for t in range(5, 8):
-        federation.converse(method.round(t))
-        assert method.labels.tolist() == TRUTH
-
-
 def test_ifcas_models_begin_differently_and_the_first_with_the_common_one(federate_turned):
     federation = federate_turned()
     method = begin("ifca", federation, k=3)

@@ -45,7 +45,7 @@ from cflkit.reproduce.papers.emd_cfl import working_range
 SOURCES = sources.by_lesson()
 IDS = {lesson: sources.ids(path) for lesson, path in SOURCES.items()}
 EXERCISES = {id: exercise_of(id) for ids in IDS.values() for id in ids}
-SEEDS = (0, 1, versions.HIDDEN_SEED)
+SEEDS = (0, versions.HIDDEN_SEED)  # of what students see, and of what they do not see
 
 
 def said(exercise, answer, seed=0):

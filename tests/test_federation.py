@@ -621,12 +621,8 @@ def test_both_ways_train_the_same_autoencoders(federate):
     torch.testing.assert_close(one.train(jobs, 0), other.train(jobs, 0), rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.slow
-def test_another_training_and_other_initial_models(federate):
-    federation = federate(training=SGD)
-    jobs = first_jobs(federation)
-    usual = federate(training=ADAM).train(jobs, 0)
-    assert torch.equal(federation.train(jobs.replace(training=ADAM), 0), usual)
+def test_initial_models_depend_on_their_key(federate):
+    federation = federate()
     first, second = federation.blueprint.initials(2, 7), federation.blueprint.initials(2, 8)
     assert torch.equal(first, federate().blueprint.initials(2, 7))
     rows = [federation.initial(), *first, *second]
