@@ -202,7 +202,6 @@ def test_real_clusterings_find_what_is_plain():
     dec = first.DEC((12, 4), layer_steps=60, whole_steps=120, updates=5)
     for labels in (first.kmeans(samples, 3, 0), dec.fit_predict(samples, 3, 0)):
         assert metrics.clustering_accuracy(truth, labels) > 0.97
-    assert np.array_equal(dec.fit_predict(samples, 3, 0), dec.fit_predict(samples, 3, 0))
 
 
 @pytest.mark.slow
