@@ -48,7 +48,6 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
         ("rounds", "many", "rounds: Input should be a valid integer (is 'many')"),
         ("rounds", "2.5", "rounds: Input should be a valid integer (is 2.5)"),
         ("rounds", "true", "rounds: Input should be a valid integer (is True)"),
-        ("rounds", "[1", "rounds: '[1' is not YAML"),
         ("lr", "fast", "lr: Input should be a valid number (is 'fast')"),
         ("lr", "-0.1", "lr: Input should be greater than 0"),
         *(("lr", ".nan", "lr"), ("lr", ".inf", "lr"), ("lr", "1" + "0" * 400, "lr")),
@@ -59,7 +58,6 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
         *((n, str(2**63), "less than or equal to") for n in ("batch_size", "window", "repeats")),
         ("clients", "3000 -p draws 1000000", "the clients would have more than 100000000 samples"),
         *(("seed", text, f"seed: Input should be a valid integer (is '{text}')") for text in ODD),
-        ("seed", "[" * 1200, "is not YAML"),
         ("lr", "[&a [1], *a]", "an alias, such as *name, is not allowed"),
         ("lr", "x" * 10_000, "lr: Input should be a valid number"),
         ("dataset", "svhn", "unknown data set"),
@@ -207,14 +205,10 @@ def test_without_a_model_the_defaults_give_the_types(capsys, refuse, tmp_path):
     assert capsys.readouterr().out == "x = 1\nname = 'a'\nrate = 0.1\nown = None\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"), [("1e-3", 0.001), ("1", 1.0), ("1.0e-7", 1e-7), ("0.5", 0.5)]
-)
-def test_numbers_are_what_was_meant(text, meant):
-    for name in ("lr", "sattler_eps1"):  # their default is None
-        values, _ = LESSON.check({name: parse_yaml(name, text)})
-        assert values[name] == meant
-        assert isinstance(values[name], float)
+@pytest.mark.parametrize("name", ["lr", "sattler_eps1"])  # the default of the second is None
+def test_a_whole_number_is_a_float_where_one_is_meant(name):
+    values, _ = LESSON.check({name: 1})
+    assert values[name] == 1 and isinstance(values[name], float)
 
 
 def test_the_notebook_itself_refuses_what_was_injected():

@@ -284,8 +284,8 @@ def manifests(rng, place):
 @pytest.mark.parametrize(
     ("door", "make", "own"),
     [
-        (lambda path: datasets.load(str(path)), arrays, DatasetError),
-        (lambda path: datasets.load(str(path)), pictures, DatasetError),
+        (datasets.load, arrays, DatasetError),
+        (datasets.load, pictures, DatasetError),
         (Partition.load, manifests, PartitionError),
     ],
     ids=["arrays", "pictures", "partitions"],
