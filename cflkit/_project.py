@@ -66,14 +66,20 @@ def digest_of_code(*modules: str) -> str:
     do not count, and neither do modules that nothing imports by name, such as another method. A
     module that is not the kit's counts as the file from which it was loaded, if there is one.
     """
-    trees: dict[str, ast.Module] = {}
+    known: dict[str, Any] = {}
     waiting = list(modules)
     while waiting:
-        if (name := waiting.pop()) not in trees:
-            trees[name] = ast.parse(source(name))
-            waiting += SOURCES.keys() & set(imported(trees[name]))
-    code = [(name, skeleton(trees[name])) for name in sorted(trees)]
-    return hashlib.sha256(repr(code).encode()).hexdigest()
+        if (name := waiting.pop()) not in known:
+            known[name], others = analysed(source(name))
+            waiting += SOURCES.keys() & others
+    return hashlib.sha256(repr(sorted(known.items())).encode()).hexdigest()
+
+
+@cache
+def analysed(text: str) -> tuple[Any, set[str]]:
+    """Return the `skeleton` of a module's text, and the names of the modules that it imports."""
+    tree = ast.parse(text)
+    return skeleton(tree), set(imported(tree))
 
 
 def source(module: str) -> str:

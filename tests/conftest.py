@@ -117,10 +117,11 @@ def turned(small):
 @pytest.fixture(scope="session")
 def federate_turned(turned):
     """Build federations of the clients in `turned`; keyword arguments go to `Federation`."""
+    images, usual = turned
 
-    def build(**options):
+    def build(split=usual, **options):
         options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
-        return Federation(*turned, device="cpu", **options)
+        return Federation(images, split, device="cpu", **options)
 
     return build
 

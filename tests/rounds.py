@@ -20,6 +20,18 @@ def begin(name, federation, **options):
     return method
 
 
+def watched(federation):
+    """Note the jobs and the order of each training that a federation does from now on."""
+    noted, train = [], federation.train
+
+    def note(jobs, order, **options):
+        noted.append((jobs, order))
+        return train(jobs, order, **options)
+
+    federation.train = note
+    return noted
+
+
 def run(name, federation, rounds=3, **options):
     """Run a method alone; return it, and the table of its rounds."""
     method = methods.make(name, **options)

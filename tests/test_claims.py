@@ -1,7 +1,6 @@
 """Claims of lessons: stated, read back, and counted over seeds."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -160,19 +159,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.slow
-def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without that of `pytest --perturb`
-    Path(os.environ["CFLKIT_RESULTS"]).mkdir()
-    output = tmp_path / "out.ipynb"
-    report = notebooks.execute(notebooks.read_notebook(lesson), {"seed": 3}, output)
-    found = claims.of_cells(json.loads(output.read_text())["cells"])
-    assert found == {"the seed is even": False, "it runs as it is": True}
-    assert report.startswith("FALSE  the seed is even\n")
-    assert report.count("Counts are of runs with the lesson") == 1
-
-
-def test_a_report_is_what_tagged_cells_print_and_all_claims():
+def test_a_report_is_what_tagged_cells_print_and_all_claims(lesson, tmp_path, monkeypatch):
     def cell(*outputs, tags=()):
         return nbformat.v4.new_code_cell(outputs=list(outputs), metadata={"tags": list(tags)})
 
@@ -180,8 +167,11 @@ def test_a_report_is_what_tagged_cells_print_and_all_claims():
     data = {claims.MIME: [["it holds", True]], "text/plain": "true   it holds"}
     claimed = nbformat.v4.new_output("display_data", data)
     cells = [cell(printed), cell(printed, tags=["report"]), cell(claimed, tags=["claims"])]
-    expected = f"3 clusters\n\ntrue   it holds\n\n{run_messages.COUNTS}\n"
-    assert run_messages.report_of(cells) == expected
+    executed, output = nbformat.v4.new_notebook(cells=cells), tmp_path / "out.ipynb"
+    monkeypatch.setattr(notebooks, "run_cells", lambda *_: executed)
+    report = notebooks.execute(notebooks.read_notebook(lesson), {"seed": 3}, output)
+    expected = f"3 clusters\n\ntrue   it holds\n\n{run_messages.COUNTS}\nnotebook  {output}"
+    assert report == expected
 
 
 # --- The perturbation ----------------------------------------------------------------------------

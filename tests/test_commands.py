@@ -48,7 +48,6 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
         ("rounds", "many", "rounds: Input should be a valid integer (is 'many')"),
         ("rounds", "2.5", "rounds: Input should be a valid integer (is 2.5)"),
         ("rounds", "true", "rounds: Input should be a valid integer (is True)"),
-        ("rounds", "[1", "rounds: '[1' is not YAML"),
         ("lr", "fast", "lr: Input should be a valid number (is 'fast')"),
         ("lr", "-0.1", "lr: Input should be greater than 0"),
         *(("lr", ".nan", "lr"), ("lr", ".inf", "lr"), ("lr", "1" + "0" * 400, "lr")),
@@ -59,7 +58,6 @@ ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
         *((n, str(2**63), "less than or equal to") for n in ("batch_size", "window", "repeats")),
         ("clients", "3000 -p draws 1000000", "the clients would have more than 100000000 samples"),
         *(("seed", text, f"seed: Input should be a valid integer (is '{text}')") for text in ODD),
-        ("seed", "[" * 1200, "is not YAML"),
         ("lr", "[&a [1], *a]", "an alias, such as *name, is not allowed"),
         ("lr", "x" * 10_000, "lr: Input should be a valid number"),
         ("dataset", "svhn", "unknown data set"),
@@ -184,9 +182,7 @@ def notebook(tmp_path, *cells):
     [
         ([("x = 1",)], "has no parameters; open it in JupyterLab"),
         ([("x = 1", "parameters"), ("y = 1", "parameters")], "2 cells tagged 'parameters'"),
-        ([("x = 1\ny = x + 1", "parameters")], "is not 'name = literal'"),
         ([("import os", "parameters")], "is not 'name = literal'"),
-        ([("x = = 1", "parameters")], "a cell is not Python"),
     ],
 )
 def test_parameters_cells_that_papermill_would_take_silently(refuse, tmp_path, cells, message):
@@ -209,14 +205,10 @@ def test_without_a_model_the_defaults_give_the_types(capsys, refuse, tmp_path):
     assert capsys.readouterr().out == "x = 1\nname = 'a'\nrate = 0.1\nown = None\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"), [("1e-3", 0.001), ("1", 1.0), ("1.0e-7", 1e-7), ("0.5", 0.5)]
-)
-def test_numbers_are_what_was_meant(text, meant):
-    for name in ("lr", "sattler_eps1"):  # their default is None
-        values, _ = LESSON.check({name: parse_yaml(name, text)})
-        assert values[name] == meant
-        assert isinstance(values[name], float)
+@pytest.mark.parametrize("name", ["lr", "sattler_eps1"])  # the default of the second is None
+def test_a_whole_number_is_a_float_where_one_is_meant(name):
+    values, _ = LESSON.check({name: 1})
+    assert values[name] == 1 and isinstance(values[name], float)
 
 
 def test_the_notebook_itself_refuses_what_was_injected():
@@ -275,14 +267,13 @@ def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_p
     foreign = {"argv": ["/no/python", "-f", "{connection_file}"], "display_name": "foreign"}
     (spec / "kernel.json").write_text(json.dumps(foreign))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    for place in (tmp_path, deep):
-        monkeypatch.setattr(tempfile, "tempdir", str(place))
-        asks = notebook(tmp_path, ("import sys\nprint(sys.executable)",))
-        output = tmp_path / "out.ipynb"
-        notebooks.execute(notebooks.read_notebook(asks), {}, output)
-        [*_, cell] = nbformat.read(output, 4).cells
-        assert cell.outputs[0].text.strip() == sys.executable
-        assert [*deep.iterdir()] == []
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    asks = notebook(tmp_path, ("import sys\nprint(sys.executable)",))
+    output = tmp_path / "out.ipynb"
+    notebooks.execute(notebooks.read_notebook(asks), {}, output)
+    [*_, cell] = nbformat.read(output, 4).cells
+    assert cell.outputs[0].text.strip() == sys.executable
+    assert [*deep.iterdir()] == []
 
 
 def test_folders_of_killed_processes_are_removed_and_those_of_living_kernels_are_not(monkeypatch):

@@ -23,10 +23,11 @@ def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkey
     path, output = tmp_path / "mine.py", tmp_path / "results.csv"
     path.write_text(FILE.format(name="Mine", option=""))
     monkeypatch.setattr(compare, "places", lambda: [("images", 5), ("alone", ""), ("k", 2)])
+    monkeypatch.setattr(compare, "SEEDS", (0, 2))
     own = compare.results(path, output, progress=lambda line: None)
     assert own[compare.PLACE].values.tolist() == [
         [name, value, str(seed)]
-        for seed in range(3)
+        for seed in (0, 2)
         for name, value in (("images", "5"), ("alone", ""))
     ], "nobody told it k"
     fedavg = TABLE[TABLE["method"] == "FedAvg"].set_index(compare.PLACE)["accuracy"].astype(float)

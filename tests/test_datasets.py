@@ -135,18 +135,6 @@ def test_real_data(data_root, name, pool, test, shape, classes):
         assert images.domains.bincount().tolist() == [2048, 2344, 1670, 3929]
 
 
-def test_mnist_is_what_torchvisions_own_reader_gives(data_root, tmp_path):
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for path in (data_root / "MNIST" / "raw").glob("t10k*.gz"):
-        (raw / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-        shutil.copy(raw / path.stem, raw / path.stem.replace("t10k", "train"))
-    theirs = torchvision.datasets.MNIST(tmp_path, train=False)
-    ours = datasets.load("mnist")
-    assert torch.equal(ours.test_images[:, 0], theirs.data)
-    assert torch.equal(ours.test_labels, theirs.targets)
-
-
 @pytest.mark.slow
 def test_only_the_original_images_of_pacs_are_scaled_down(tmp_path, monkeypatch):
     (tmp_path / "PACS").mkdir()

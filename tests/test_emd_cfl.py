@@ -191,20 +191,15 @@ def federate(turned, **options):
     return Federation(*turned, device="cpu", **options)
 
 
-@pytest.fixture(scope="module")
-def history(turned):
+@pytest.mark.slow
+def test_it_finds_the_turned_clients_and_shares_the_oracles_training(turned):
     federation = federate(turned)
     line_up = {
         "EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON),
         "Oracle": methods.make("oracle", truth=federation.clusters),
         "FedAvg": methods.make("fedavg"),
     }
-    return line_up, federation, simulation.run(line_up, federation, 2, progress=False)
-
-
-@pytest.mark.slow
-def test_it_finds_the_turned_clients_and_shares_the_oracles_training(history):
-    line_up, federation, run = history
+    run = simulation.run(line_up, federation, 2, progress=False)
     assert line_up["EMD-CFL"].labels.tolist() == federation.clusters.tolist()
     assert torch.equal(line_up["EMD-CFL"].models, line_up["Oracle"].models)
     assert run.trained == 6 + 12
@@ -261,30 +256,6 @@ def test_partial_participation_clusters_who_was_seen(turned):
     for client in seen:
         together = {c for c in seen if federation.clusters[c] == federation.clusters[client]}
         assert {c for c in range(6) if method.labels[c] == method.labels[client]} == together
-
-
-def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
-    federation = federate(turned)
-    method = begin("emd-cfl", federation, epsilon=0.5)
-    edges = np.ones((6, 6), dtype=bool)
-    edges[0, 5] = edges[5, 0] = False
-
-    def measure(pairs):
-        method.scores = torch.from_numpy(np.where(edges, 0.0, 1.0))
-        yield from ()
-
-    method.measure = measure
-    jobs = method.broadcast(0)
-    trained = torch.randn(6, len(federation.initial()), generator=torch.Generator().manual_seed(0))
-    aggregate(method, federation, jobs, trained)
-    assert method.labels.tolist() == [0, 1, 1, 1, 1, 2]
-    weights = federation.sizes
-    for client in range(6):
-        expected = np.average(trained[edges[client]], axis=0, weights=weights[edges[client]])
-        found = method.models[method.labels[client]]
-        torch.testing.assert_close(
-            found.double(), torch.from_numpy(expected).double(), rtol=1e-4, atol=1e-5
-        )
 
 
 def test_absent_members_count_with_what_they_trained_last(turned):

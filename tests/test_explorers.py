@@ -64,7 +64,7 @@ def same(truth, found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("round", range(20))
+@pytest.mark.parametrize("round", [0, 1, 2, 5, 10, 19])
 def test_each_cut_leaves_the_clusters_of_the_package(js, round):
     truth, above = DATA["older_rules"]["truth"], DATA["older_rules"]["briggs"]["rounds"][round]
     gamma, cuts = square(above, 20), steps(0.05, 1.1, 0.01)

@@ -9,7 +9,6 @@ import os
 import unicodedata
 import warnings
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from cflkit.datasets import DatasetError
 from cflkit.partition import Partition, PartitionError
 
 SEED, INPUTS = int(os.environ.get("CFLKIT_FUZZ", "0")), 500
+HASH = "2:0"  # of each partition here, so that wrong manifests are not refused for theirs alone
 NAMES = np.array(["cat", "dog", "10", "9", unicodedata.normalize("NFD", "é"), "e"])
 
 
@@ -247,24 +247,8 @@ def valid(told):
     return len({client["cluster"] is None for client in clients}) == 1
 
 
-def hash_of(told):
-    """Return the hash of a manifest, also of a wrong one if it has any."""
-    try:
-        clients = told["clients"]
-        splits = {
-            name: [np.array(own[name], dtype=np.int64) for own in clients]
-            for name in clients[0].keys() - {"cluster"}
-        }
-        clusters = [own["cluster"] for own in clients]
-        known = None if None in clusters else np.array(clusters, dtype=np.int64)
-        made = SimpleNamespace(dataset=told["dataset"], clusters=known, splits=splits)
-        return Partition.hash.fget(made)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        return "2:0"
-
-
 def manifests(rng, place):
-    """Write a manifest that may be wrong, with its own right hash; return what must be found."""
+    """Write a manifest that may be wrong, with a hash that fits; return what must be found."""
     told = {"dataset": "mine", "recipe": {}, "clients": index_lists(rng, int(rng.integers(1, 4)))}
     client = pick(rng, *told["clients"])
     junk = pick(rng, -1, 2**70, 1.5, 1.0, True, None, "1", [1], {}, float("inf"), 3)
@@ -279,7 +263,7 @@ def manifests(rng, place):
     if rng.random() < 0.6:
         pick(rng, *changes)()
     right, path = valid(told), place / "mine.json"
-    path.write_text(json.dumps(told | {"hash": hash_of(told)}))
+    path.write_text(json.dumps(told | {"hash": HASH}))
 
     def expected(found):
         assert right, "a wrong manifest is taken"
@@ -300,13 +284,16 @@ def manifests(rng, place):
 @pytest.mark.parametrize(
     ("door", "make", "own"),
     [
-        (lambda path: datasets.load(str(path)), arrays, DatasetError),
-        (lambda path: datasets.load(str(path)), pictures, DatasetError),
+        (datasets.load, arrays, DatasetError),
+        (datasets.load, pictures, DatasetError),
         (Partition.load, manifests, PartitionError),
     ],
     ids=["arrays", "pictures", "partitions"],
 )
-def test_a_door_gives_what_is_there_or_says_in_one_line_why_not(tmp_path, door, make, own):
+def test_a_door_gives_what_is_there_or_says_in_one_line_why_not(
+    tmp_path, monkeypatch, door, make, own
+):
+    monkeypatch.setattr(Partition, "hash", HASH)
     print(f"seed {SEED}; CFLKIT_FUZZ={SEED} tries the same inputs again")
     taken = 0
     for number in range(INPUTS):
