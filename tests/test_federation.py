@@ -621,6 +621,13 @@ def test_both_ways_train_the_same_autoencoders(federate):
     torch.testing.assert_close(one.train(jobs, 0), other.train(jobs, 0), rtol=1e-4, atol=2e-5)
 
 
+def test_jobs_can_have_a_training_of_their_own(federate):
+    federation = federate(training=SGD)
+    jobs = first_jobs(federation, [0, 3])
+    usual = federate(training=ADAM).train(jobs, 0)
+    assert torch.equal(federation.train(jobs.replace(training=ADAM), 0), usual)
+
+
 def test_initial_models_depend_on_their_key(federate):
     federation = federate()
     first, second = federation.blueprint.initials(2, 7), federation.blueprint.initials(2, 8)
