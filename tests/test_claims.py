@@ -1,6 +1,7 @@
 """Claims of lessons: stated, read back, and counted over seeds."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from robust import main
 from rounds import first_jobs
 
 from cflkit import methods
+from cflkit._project import KIT
 from cflkit.federation import Federation, Jobs, LocalTraining, machine
 from cflkit.reproduce import claims, notebooks, perturbation, records, run_messages
 from cflkit.simulation.checkpoints import fingerprint
@@ -256,3 +258,15 @@ def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypa
         robust.measure(lesson, [3], given={"dataset": "mine.npz", "lr": "1e-2"})
     [process] = asked
     assert {str(tmp_path / "mine.npz"), "0.01"} <= set(process.arguments)
+
+
+def test_counts_that_lessons_write_out_are_those_of_their_claims():
+    """As in "18 of twenty other draws": the number is that of a claim which was counted."""
+    typed, counted = [], claims.counts()
+    for path in sorted((KIT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        prose = notebooks.read_notebook(path).prose
+        of_lesson = [r for r in counted if (r["notebook"], r["setting"]) == (path.stem, "default")]
+        for count in re.findall(r"\b(\d+) of twenty", prose):
+            assert count in {row["held"] for row in of_lesson if row["runs"] == "20"}, path.name
+            typed.append(count)
+    assert typed
