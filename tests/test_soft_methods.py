@@ -89,6 +89,22 @@ def test_weighted_means_are_numpys(trained, weights):
 # --- FedEM and FedRC ------------------------------------------------------------------------------
 
 
+def test_responsibilities_by_hand():
+    """Bayes' rule for two components: weights 1/4 and 3/4, likelihoods exp(−loss)."""
+    losses = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
+    method = methods.make("fedem", k=2)
+    method.shares = torch.tensor([[0.25, 0.75]])
+    joint = torch.tensor([[0.25], [0.75]]) * (-losses).exp()
+    torch.testing.assert_close(method.e_step(0, losses), joint / joint.sum(dim=0))
+    robust = methods.make("fedrc", k=2)
+    robust.shares, robust.classes = method.shares, [torch.tensor([1, 0])]
+    robust.class_shares = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
+    joint = joint / torch.tensor([[0.8, 0.2], [0.4, 0.6]])
+    torch.testing.assert_close(robust.e_step(0, losses), joint / joint.sum(dim=0))
+    robust.class_shares = torch.full((2, 2), 0.5)  # equal shares of classes change nothing
+    torch.testing.assert_close(robust.e_step(0, losses), method.e_step(0, losses))
+
+
 def test_as_published_clients_predict_with_their_last_component(federate_turned):
     federation = federate_turned()
     method = begin("fedem", federation, k=2, predicts="last component")
