@@ -51,7 +51,7 @@ plots.style()
 # ## The clients of lesson 03, and four in reserve
 #
 # Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, with five clients for each angle. We draw one more client for each angle, and keep it in
-# reserve. Later, one of the twenty clients gets the data of one in reserve. Such a change is called **drift**. (It is not the client drift of [lesson 01](01_federated_averaging.ipynb), which needs no change.)
+# reserve. Later, one of the twenty clients gets the data of one in reserve. Such a change is called **drift**. (Client drift, in [lesson 01](01_federated_averaging.ipynb), is something else.)
 
 # %% tags=["parameters"]
 clients = 20  # m, five for each angle
@@ -284,16 +284,15 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# At the end, OCFL once is 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *drift*. It is below FedAvg only in *drift*.
+# OCFL once ends 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *drift*. It is below FedAvg only in *drift*.
 #
 # - **Join.** Attribution works. The newcomers need one round for it, and then they have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one
-#   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. In round 7 this is the old kept model, so it starts lowest. Two rounds later it is nearly level with the oracle.
+#   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. After two rounds it is nearly level with the oracle.
 # - **Drift.** OCFL once never decides again. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
 #   because FedAvg has learned all angles. When the server clusters again, in round 8, it finds the change.
-# - **Random.** Most clients find their group in both runs. But look at round 7 in the strip "OCFL again": the server can only cluster the clients
-#   that are there in this round. Only two of these are turned by 180°, so they are put into a cluster with the upright ones, and both groups share a model until the clustering in round 10. This
-#   separates most of them.
+# - **Random.** Most clients find their group in both runs. But in round 7, the server of *OCFL again* can only cluster the clients that are there, and only two of these are turned by 180°. They
+#   share a cluster with upright ones until the clustering in round 10.
 
 # %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(7, 2.9))
@@ -330,18 +329,17 @@ plots.show(
 #
 # A server could also wait for a sign, and cluster only then. There are two: a newcomer is refused by your limit, or the model of a client becomes worse on its newest images.
 #
-# > **An honest limit.** In *random*, clustering again ended below clustering once, here and with the seeds 1 and 2. We think that this is because a round with ten
-# > clients may have only one or two of a group, and then HDBSCAN cannot find it. On MNIST ([report 95](95_report_emd_cfl.ipynb)), it ended below with each of three seeds, too: once by 17 points, and twice by less than one. Its clusters
-# > were worse only in the first case. With the two groups of [10b](10b_privacy_and_change_controls.ipynb#clients-that-come-and-go), it did no harm. So clustering again helps where groups change, and it can harm where many clients are away. And *drift* is about one
-# > client with a few dozen test images, which is a small sample.
+# > **An honest limit.** In *random*, clustering again ended below clustering once, here and with the seeds 1 and 2, and on MNIST with each of three seeds ([report 95](95_report_emd_cfl.ipynb)). We think that
+# > a round with ten clients may have only one or two of a group, which HDBSCAN cannot find. So clustering again can harm where many clients are away. And *drift* is about one
+# > client with a few dozen test images.
 #
 # ## A rule made for drift
 #
 # **FedDrift** uses the second sign. Each client begins with a model of its own. Every three rounds, all clients measure the loss of every model on their present images, and take the model with the
-# smallest loss. Then two things can happen. If the smallest loss of a client has risen by more than a threshold δ, the client begins again with a new model. And two clusters
-# merge, if the model of each is worse by less than δ for the clients of the other.
+# smallest loss. If the smallest loss of a client has risen by more than a threshold δ, the client begins again with a new model. Two clusters
+# merge if the model of each is worse by less than δ for the clients of the other.
 #
-# **Predict.** The loss of an untrained model is about 2.3 here (a guess among ten classes has the loss ln 10). Which of the thresholds 0.2, 1 and 5 finds the four groups? What happens with the other two?
+# **Predict.** The loss of an untrained model is about 2.3 here (ln 10). Which of the thresholds 0.2, 1 and 5 finds the four groups? What happens with the other two?
 
 
 # %% tags=["nbval-ignore-output"]
@@ -362,10 +360,10 @@ for threshold, feddrift in by_losses.items():
     )
 
 # %% [markdown]
-# With δ = 1, FedDrift has found the four groups when the data change, and the changed client is in its new cluster in the same round. (Here a time step begins just then. Otherwise, it notices the change up to two rounds later.) With
+# With δ = 1, FedDrift has found the four groups when the data change, and the changed client is in its new cluster in the same round. (At worst, it notices a change two rounds later.) With
 # δ = 0.2, nearly all clients stay alone, because the model of each is a little better on its own images. With δ = 5, all clients are one cluster, and the rule becomes FedAvg.
 # So FedDrift must be told a threshold, as the rules of [lesson 04](04_sattler_and_briggs.ipynb). We know that 1 is good here because we tried. And the losses cost messages: in round 4, each of
-# the twenty models goes to each of the twenty clients. (In the paper, a model also trains on the data that its clients had before. Ours trains on their present data alone.)
+# the twenty models goes to each of the twenty clients. (In the paper, models also train on earlier data.)
 #
 # ## What we saw
 #
@@ -373,7 +371,7 @@ for threshold, feddrift in by_losses.items():
 # - It is enough for newcomers from known groups. Without a limit, it always chooses some cluster, even if none fits.
 # - New groups and changes need a new look at the clients. Clustering again costs a round each time, and comparing losses needs a threshold.
 #
-# These scenes were played with twenty other seeds, too. Below each claim stands how often it held.
+# Below each claim stands how often it held with twenty other seeds.
 
 # %% tags=["claims"]
 late = played["late group"][3][-1]
