@@ -139,7 +139,7 @@ def test_the_words_about_clients_that_are_away_at_random_have_the_numbers_of_the
     source = PROJECT / "notebooks" / "src" / "11_clients_that_come_and_go.py"
     words = re.sub(r"[\s#>]+", " ", source.read_text(encoding="utf-8"))
     assert "with each of three seeds, too: once by 17 points, and twice by less than one." in words
-    # Its clusters were worse only in the first case
+    # Its clusters were worse only where it lost much
     worse = again["ari"] < once["ari"]
     assert worse.tolist() == (100 * (once["accuracy"] - again["accuracy"]) > 1).tolist()
     right = [run for run in runs if run.summary["IFCA"]["ari"] == 1]

@@ -85,7 +85,7 @@ federation = home(split)
 # %% [markdown]
 # ## Whose cluster is nearest?
 #
-# Suppose that the server has clustered the clients, and that it has *kept* two things: the model from which that round began, and the
+# Suppose that the server has clustered the clients and has *kept* two things: the model from which that round began, and the
 # updates of that round. A newcomer trains the kept model once. Now its update can be compared with the kept ones, because all of them began
 # from the same model. The newcomer joins the cluster whose members' updates have the smallest mean cosine distance from its own. The paper calls this **attribution**.
 #
@@ -128,8 +128,8 @@ print("limit 0.6,", placed("join", limit=0.6))
 print("limit 0.6,", placed("late group", limit=0.6))
 
 # %% [markdown]
-# The newcomers from known groups all find their group. The five of the late group do not stay together: four are put into group 1 (90°), and one into group 2 (180°). They must go
-# somewhere, because the rule chooses the nearest cluster. With a limit it can say "none of these", and here a limit of 0.6 refuses exactly the five. But a server must know the limit, and the paper has none. So OCFL has none below.
+# The newcomers from known groups all find their group. The five of the late group do not stay together: four are put into group 1 (90°), and one into group 2 (180°). The rule always
+# chooses a cluster. With a limit it can say "none of these", and here a limit of 0.6 refuses exactly the five. But a server must know the limit, and the paper has none. So OCFL has none below.
 # (Here we compare updates of the *initial* model. In Figure 1 the server clusters in round 4 and keeps the model
 # with which this round began. There, all five go to 90°.)
 #
@@ -329,7 +329,7 @@ plots.show(
 #
 # A server could also wait for a sign, and cluster only then. There are two: a newcomer is refused by your limit, or the model of a client becomes worse on its newest images.
 #
-# > **An honest limit.** In *random*, clustering again ended below clustering once, here and with the seeds 1 and 2, and on MNIST with each of three seeds ([report 95](95_report_emd_cfl.ipynb)). We think that
+# > **An honest limit.** In *random*, clustering again ended below clustering once, here and with seeds 1 and 2. On MNIST ([report 95](95_report_emd_cfl.ipynb)), it did with each of three seeds, too: once by 17 points, and twice by less than one. We think that
 # > a round with ten clients may have only one or two of a group, which HDBSCAN cannot find. So clustering again can harm where many clients are away. And *drift* is about one
 # > client with a few dozen test images.
 #
@@ -361,7 +361,7 @@ for threshold, feddrift in by_losses.items():
 
 # %% [markdown]
 # With δ = 1, FedDrift has found the four groups when the data change, and the changed client is in its new cluster in the same round. (At worst, it notices a change two rounds later.) With
-# δ = 0.2, nearly all clients stay alone, because the model of each is a little better on its own images. With δ = 5, all clients are one cluster, and the rule becomes FedAvg.
+# δ = 0.2, nearly all stay alone, because the model of each is a little better on its own images. With δ = 5, all are one cluster, and the rule becomes FedAvg.
 # So FedDrift must be told a threshold, as the rules of [lesson 04](04_sattler_and_briggs.ipynb). We know that 1 is good here because we tried. And the losses cost messages: in round 4, each of
 # the twenty models goes to each of the twenty clients. (In the paper, models also train on earlier data.)
 #
