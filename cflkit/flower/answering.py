@@ -38,8 +38,8 @@ def answer_all(address: str, supernode: int) -> NoReturn:
     while True:
         task = link.AcquireTask(asking)
         if task.token:
-            given = address, task.token, True, None, os.getpid()
-            processes.Process(target=run_clientapp, args=given).start()
+            arguments = address, task.token, True, None, os.getpid()
+            processes.Process(target=run_clientapp, args=arguments).start()
         time.sleep(POLL)
 
 

@@ -72,8 +72,8 @@ def main(
         raise click.ClickException(str(error)) from error
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     # This process becomes the SuperNode, and the other one ends with it
-    address, own = f"127.0.0.1:{port}", str(os.getpid())
-    subprocess.Popen([sys.executable, "-m", "cflkit.flower.answering", address, own])
+    address, supernode = f"127.0.0.1:{port}", str(os.getpid())
+    subprocess.Popen([sys.executable, "-m", "cflkit.flower.answering", address, supernode])
     program = str(Path(sys.executable).with_name("flower-supernode"))
     options = ["--superlink", server, "--root-certificates", str(authority), "--port", port]
     options += ["--auth-supernode-private-key", str(key), "--node-config", config]

@@ -134,8 +134,8 @@ class Settings(BaseModel):
     @property
     def asked(self) -> list[Request]:
         """Return the requests of a run, from the usual training; server and nodes number them."""
-        own = (request for method in self.methods.values() for request in method.asks())
-        return [Train(NOBODY), *own]
+        questions = (request for method in self.methods.values() for request in method.asks())
+        return [Train(NOBODY), *questions]
 
     @property
     def options(self) -> dict[str, Any]:

@@ -397,7 +397,7 @@ claims.check(
         "drift: OCFL once ends at least 0.15 below OCFL again, and below FedAvg": (
             one["once"] < min(one["again"] - 0.15, one["FedAvg"])
         ),
-        "drift: FedDrift with δ = 1 ends with the true groups, and with no other of the three": (
+        "drift: of the three thresholds, δ = 1 alone lets FedDrift end with the true groups": (
             middle == 1 and max(smallest, largest) < 0.5
         ),
         "drift: FedDrift with δ = 1 ends at most 0.1 below the oracle": bool(follows),

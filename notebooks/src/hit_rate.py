@@ -38,6 +38,7 @@ from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 
 SEEDS, SEEDS_OF_METHODS = range(160, 172), range(160, 166)
+RULES = ("round 1", "OCFL", "OCFL-replicated")
 WHOLE = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
 ADAM = LocalTraining(epochs=5, batch_size=16, optimizer="adam", lr=0.005)
 STEP = LocalTraining(epochs=1, batch_size=16, lr=0.5)
@@ -383,32 +384,31 @@ def of_methods() -> str:
     """Return the table of methods by situation: accuracy, and the draws in which they are right.
 
     Right are exactly the true groups or, where there are none, one cluster of all clients. The
-    sentence before the table adds the draws up.
+    sentences before the table add the draws up.
     """
-    found = read("groups_methods")
-    grouped = found["truth"] == GROUPS
-    exact = pd.to_numeric(found["ari"], errors="coerce") == 1
-    found = found.assign(right=exact.where(grouped, found["clusters"] == 1))
-    rules = ["round 1", "OCFL", "OCFL-replicated"]
-    rows = [["situation", "FedAvg", *rules, "oracle", "draws"]]
-    for place, own in found.groupby("situation", sort=False):
-        by_rule = own.groupby("method")
-        accuracy, right = 100 * by_rule["accuracy"].mean(), by_rule["right"].sum()
-        cells = [f"{accuracy[name]:.1f} ({right[name]})" for name in rules]
-        ends = [f"{accuracy[name]:.1f}" for name in ("FedAvg", "oracle")]
-        rows.append([place, ends[0], *cells, ends[1], str(own["seed"].nunique())])
-    right = found.groupby([grouped, "method"])["right"].agg(["sum", "size"])
-    found_exactly, kept_together = (
-        f"In {right.loc[(there, 'OCFL'), 'size']} draws {which} groups, {rules[0]} {did} in "
-        f"{right.loc[(there, rules[0]), 'sum']}, {rules[1]} in "
-        f"{right.loc[(there, rules[1]), 'sum']}, and {rules[2]} in "
-        f"{right.loc[(there, rules[2]), 'sum']}."
-        for there, which, did in (
-            (True, "with", "found exactly these"),
-            (False, "without", "kept all clients together"),
-        )
+    runs = read("groups_methods")
+    exact = pd.to_numeric(runs["ari"], errors="coerce") == 1
+    runs["right"] = exact.where(runs["truth"] == GROUPS, runs["clusters"] == 1)
+    rows = [["situation", "FedAvg", *RULES, "oracle", "draws"]]
+    for place, runs_there in runs.groupby("situation", sort=False):
+        by_method = runs_there.groupby("method")
+        accuracy = (100 * by_method["accuracy"].mean()).map("{:.1f}".format)
+        right = by_method["right"].sum()
+        cells = [f"{accuracy[rule]} ({right[rule]})" for rule in RULES]
+        draws = str(runs_there["seed"].nunique())
+        rows.append([place, accuracy["FedAvg"], *cells, accuracy["oracle"], draws])
+    return (
+        f"{fixed(SEEDS_OF_METHODS)} With groups, exactly these were found in "
+        f"{added_up(runs[runs['truth'] == GROUPS])}. Without groups, all clients were kept "
+        f"together in {added_up(runs[runs['truth'] != GROUPS])}.\n\n{markdown(rows)}"
     )
-    return f"{fixed(SEEDS_OF_METHODS)} {found_exactly} {kept_together}\n\n{markdown(rows)}"
+
+
+def added_up(runs: pd.DataFrame) -> str:
+    """Say in how many of the draws each rule was right."""
+    by_method = runs.groupby("method")["right"]
+    right, draws = by_method.sum(), by_method.size()
+    return ", ".join(f"{right[rule]} of {draws[rule]} draws by {rule}" for rule in RULES)
 
 
 def of_noise() -> str:
