@@ -72,9 +72,9 @@ class Node:
         # Whatever a server sends, it gets no answer from here, and the node goes on
         except Exception as error:
             why = error if isinstance(error, Refused) else f"it cannot be read: {error!r}"
-            told = one_line(f"client {self.client} refuses a message of the server: {why}")
-            log(WARNING, "%s", told)
-            raise Refused(told) from error
+            reason = one_line(f"client {self.client} refuses a message of the server: {why}")
+            log(WARNING, "%s", reason)
+            raise Refused(reason) from error
         try:
             return packed(answer=compute())
         except Diverged as error:  # the server sees which models are not finite
@@ -82,7 +82,6 @@ class Node:
 
     def computation(self, request: Mapping[str, Any]) -> Callable[[], Any]:
         """Return the function that computes the answer, if the request has a right form."""
-        own = self.federation
         match request:
             case {"kind": "hello", "client": None | self.client}:
                 return self.hello
@@ -92,12 +91,13 @@ class Node:
                     f"are those of client {self.client}: keys or numbers are swapped"
                 )
             case {"place": int(place), "order": int(order), "jobs": sent} if min(place, order) >= 0:
-                return partial(self.asked(place).only(self.jobs(sent)).answered_by, own, order)
+                asked = self.asked(place).only(self.jobs(sent))
+                return partial(asked.answered_by, self.federation, order)
             case {"kind": "scores", "models": models, "mixtures": [*mixtures], "split": split}:
-                if split not in TESTED or not own.num_samples(self.client, split):
+                if split not in TESTED or not self.federation.num_samples(self.client, split):
                     raise Refused(f"models are not evaluated on the split {split!r}")
                 self.check_models(models)
-                if not all(is_mixture(len(models), own) for own in mixtures):
+                if not all(is_mixture(len(models), mixture) for mixture in mixtures):
                     raise Refused("a mixture must be pairs of a model's row and its weight")
                 return partial(self.scores, models, mixtures, split)
         raise Refused(f"nodes do not answer such a request of the kind {request.get('kind')!r}")
@@ -119,10 +119,10 @@ class Node:
         sizes = {"anchor": models.shape[1], "weights": self.federation.num_samples(self.client)}
         for name, values in columns.items():
             if name == "about":  # clients, of which JSON makes a list
-                values[:] = [tuple(own) if isinstance(own, list) else own for own in values]
-                fit = all(self.are_clients(own) for own in values)
+                values[:] = [tuple(who) if isinstance(who, list) else who for who in values]
+                fit = all(map(self.are_clients, values))
             else:
-                fit = all(is_array(own, torch.float32, (sizes[name],)) for own in values)
+                fit = all(is_array(value, torch.float32, (sizes[name],)) for value in values)
             if len(values) != len(of) or not fit:
                 raise Refused(f"{name!r} has a wrong form")
         training = None if sent["training"] is None else LocalTraining(**sent["training"])
@@ -131,7 +131,7 @@ class Node:
     def are_clients(self, about: Any) -> bool:
         """Return whether a value is the number of a client, or a tuple of such numbers."""
         clients = about if isinstance(about, tuple) else (about,)
-        return all(type(own) is int and 0 <= own < self.settings.clients for own in clients)
+        return all(type(who) is int and 0 <= who < self.settings.clients for who in clients)
 
     def asked(self, place: int) -> Request:
         """Return one of the requests of the run."""
@@ -144,8 +144,8 @@ class Node:
 
     def hello(self) -> dict[str, Any]:
         """Return the client's number, and how many samples it has in each split."""
-        own = self.federation
-        counts = {split: own.num_samples(self.client, split) for split in own.partition.splits}
+        splits, count = self.federation.partition.splits, self.federation.num_samples
+        counts = {split: count(self.client, split) for split in splits}
         return {"client": self.client, "samples": counts}
 
     def scores(self, models: Tensor, mixtures: list[Any], split: str) -> list[Any]:
@@ -153,8 +153,8 @@ class Node:
         keys = [b"%d" % row for row in range(len(models))]
         mixed = [tuple((keys[row], share) for row, share in mixture) for mixture in mixtures]
         pairs: list[Pair] = [(mixture, self.client) for mixture in mixed]
-        found = self.federation.scores(dict(zip(keys, models, strict=True)), pairs, split)
-        return [np.array(found[pair]) for pair in pairs]
+        scores = self.federation.scores(dict(zip(keys, models, strict=True)), pairs, split)
+        return [np.array(scores[pair]) for pair in pairs]
 
 
 def is_mixture(models: int, mixture: Any) -> bool:

@@ -80,7 +80,7 @@ def of_the_hub(settings: Settings, client: int) -> Splits:
     pictures = np.stack([np.asarray(picture) for picture in part[column["Image"]]])
     samples, labels = as_images(pictures, settings.dataset), np.array(part[column["ClassLabel"]])
     indices = zip(("train", "test"), fifth_for_test(labels), strict=True)
-    return {split: (samples[own], torch.from_numpy(labels[own])) for split, own in indices}
+    return {split: (samples[part], torch.from_numpy(labels[part])) for split, part in indices}
 
 
 def save(path: Path, images: ImageSet, partition: Partition, client: int) -> None:
@@ -112,7 +112,7 @@ def samples_in(path: Path, names: Sequence[str] = ()) -> Splits:
     DatasetError
         The file cannot be read, or lacks an array, or an array does not fit.
     """
-    arrays, found = read_arrays(path), Splits()
+    arrays, splits = read_arrays(path), Splits()
     for split in SPLITS:
         kinds = [kind for kind in ("images", "features") if f"{split}_{kind}" in arrays]
         labels = arrays.get(f"{split}_labels")
@@ -125,13 +125,13 @@ def samples_in(path: Path, names: Sequence[str] = ()) -> Splits:
         convert = as_images if kinds == ["images"] else as_features
         samples = convert(arrays[name], f"{path}: {name}")
         if labels.shape[:1] != (count := len(samples),):
-            told = f"{name} has {count} rows, but the labels have the shape {labels.shape}"
-            raise DatasetError(f"{path}: {told}")
-        own = NOTHING  # a client may have no sample in a split
+            rows = f"{name} has {count} rows, but the labels have the shape {labels.shape}"
+            raise DatasetError(f"{path}: {rows}")
+        numbers = NOTHING  # a client may have no sample in a split
         if len(labels):
-            own = numbered(labels, names, what) if names else whole(labels, what)
-        found[split] = samples, torch.from_numpy(own)
-    return found
+            numbers = numbered(labels, names, what) if names else whole(labels, what)
+        splits[split] = samples, torch.from_numpy(numbers)
+    return splits
 
 
 def alone(settings: Settings, client: int, splits: Splits) -> Federation:

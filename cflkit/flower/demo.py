@@ -58,9 +58,9 @@ class Demo:
         # A proxy is not on the way to this machine
         local = ",".join(filter(None, (os.environ.get("no_proxy"), "localhost", HOST)))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        own = {"FLWR_HOME": str(folder / "flower"), "PATH": path, "CFLKIT_THREADS": "1"}
-        own |= {"FLWR_TELEMETRY_ENABLED": "0", "no_proxy": local, "NO_PROXY": local}
-        self.environment = os.environ | own
+        changed = {"FLWR_HOME": str(folder / "flower"), "PATH": path, "CFLKIT_THREADS": "1"}
+        changed |= {"FLWR_TELEMETRY_ENABLED": "0", "no_proxy": local, "NO_PROXY": local}
+        self.environment = os.environ | changed
 
     def prepare(self) -> Federation:
         """Write the clients' files, keys and certificates, and the settings of the run.
@@ -113,15 +113,15 @@ class Demo:
             self.stop()
         if status != "finished:completed":
             reason = self.output / "error.txt"
-            told = reason.read_text(encoding="utf-8").strip() if reason.exists() else status
-            raise DemoError(f"the run failed: {told}; see {self.folder / 'superlink.log'}")
+            why = reason.read_text(encoding="utf-8").strip() if reason.exists() else status
+            raise DemoError(f"the run failed: {why}; see {self.folder / 'superlink.log'}")
         settings = Settings.of(self.config)
         simulation.run(settings.methods, federation, settings.rounds, progress=False)
-        found = torch.load(self.output / "models.pt", weights_only=True)
+        results = torch.load(self.output / "models.pt", weights_only=True)
         last = pd.read_csv(self.output / "rounds.csv").groupby("method")["accuracy"].last()
         rows = []
         for name, method in settings.methods.items():
-            equal = all(map(torch.equal, found[name].values(), method.client_models()))
+            equal = all(map(torch.equal, results[name].values(), method.client_models()))
             rows.append({"method": name, "accuracy": last[name], "equal": equal})
         return pd.DataFrame(rows)
 
@@ -140,8 +140,8 @@ class Demo:
             self.check_alive()
             time.sleep(0.2)
         public = (str(self.keys / f"{name}.pub") for name in self.names)
-        told = (self.flwr("supernode", "register", own, "federation") for own in public)
-        self.config["nodes"] = ", ".join(str(own["node-id"]) for own in told)
+        entries = (self.flwr("supernode", "register", key, "federation") for key in public)
+        self.config["nodes"] = ", ".join(str(entry["node-id"]) for entry in entries)
         for client in range(len(self.names)):
             self.start_node(client)
 
@@ -195,10 +195,10 @@ class Demo:
         options: dict[str, Any] = {"env": self.environment, "capture_output": True, "text": True}
         done = subprocess.run(whole, timeout=PATIENCE, **options)
         _, brace, answer = done.stdout.partition("{")
-        told = json.loads(brace + answer) if brace else {}
-        if not told.get("success"):
+        values = json.loads(brace + answer) if brace else {}
+        if not values.get("success"):
             raise DemoError(f"{' '.join(whole)} failed:\n{done.stdout}{done.stderr}")
-        return told
+        return values
 
     def submit(self) -> str:
         """Start the run; return its number."""
@@ -209,9 +209,9 @@ class Demo:
         """Wait until a run has ended; return its status."""
         while True:
             self.check_alive()
-            [found] = self.flwr("ls", "federation", "--run-id", number)["runs"]
-            if found["status"].startswith("finished"):
-                return found["status"]
+            [entry] = self.flwr("ls", "federation", "--run-id", number)["runs"]
+            if entry["status"].startswith("finished"):
+                return entry["status"]
             time.sleep(3)  # each question is a process of its own
 
 
@@ -236,10 +236,10 @@ def free_ports(count: int) -> list[int]:
     """Return ports of this machine that no process uses."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [own.getsockname()[1] for own in held]
+        return [listening.getsockname()[1] for listening in held]
 
 
 def answers(port: int) -> bool:
     """Return whether a process of this machine listens on a port."""
-    with socket.socket() as own:
-        return own.connect_ex((HOST, port)) == 0
+    with socket.socket() as caller:
+        return caller.connect_ex((HOST, port)) == 0

@@ -42,7 +42,7 @@ def door(superlink: str, authority: Path) -> Starlette:
         kind = answer.headers.get("content-type")
         return Response(answer.content, answer.status_code, media_type=kind)
 
-    calls = (Route(f"/v1/fleet/{own}", pass_on, methods=["POST"]) for own in CALLS.split())
+    calls = (Route(f"/v1/fleet/{call}", pass_on, methods=["POST"]) for call in CALLS.split())
     return Starlette(routes=[*calls])
 
 

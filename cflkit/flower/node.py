@@ -98,11 +98,11 @@ def ask(server: str, authority: Path, key: Path, patience: float = LOST) -> None
                 # The door answers 502 where no SuperLink stands behind it
                 status = getattr(vars(error).get("response"), "status_code", 502)
                 refused = f"no answer: {error}" if status == 502 else UNKNOWN.format(key)
-                final = [told for part, told in REASONS.items() if part in str(error)]
-                told = f"{server} does not let this node in: {[*final, refused][0]}"
+                final = [reason for part, reason in REASONS.items() if part in str(error)]
+                why = f"{server} does not let this node in: {[*final, refused][0]}"
                 if final or time.monotonic() > end:
-                    raise ValueError(told) from error
-            print(LATER.format(told, end - time.monotonic()), flush=True)
+                    raise ValueError(why) from error
+            print(LATER.format(why, end - time.monotonic()), flush=True)
             time.sleep(10)
 
 

@@ -111,7 +111,7 @@ class RemoteFederation(Federation):
         self._round, self._start = 0, time.monotonic()
         self._nodes: dict[int, int] = {}  # of each client
         held = self._greet()
-        count = sum(sum(own.values()) for own in held.values())
+        count = sum(sum(samples.values()) for samples in held.values())
         blanks = torch.zeros(1, *settings.shape, dtype=torch.uint8).expand(count, -1, -1, -1)
         labels = torch.zeros(1, dtype=torch.int64).expand(count)
         super().__init__(*divided(settings, blanks, labels, held), **settings.options)
@@ -166,23 +166,28 @@ class RemoteFederation(Federation):
 
     def _asked(self, request: Request, jobs: Jobs, fits: Fits, order: int = 0) -> list[Any]:
         """Send each client its jobs, and the request's place among those of the run."""
-        asked = [replace(own, jobs=NOBODY, sent=True, reported=True) for own in self.settings.asked]
-        more = {"place": asked.index(request), "order": order}
+        plain: Values = {"jobs": NOBODY, "sent": True, "reported": True}
+        requests = [replace(known, **plain) for known in self.settings.asked]
+        more = {"place": requests.index(request), "order": order}
         kind, clients = "train" if isinstance(request, Train) else "ask", jobs.client_of.tolist()
-        return self._answers(kind, clients, fits, lambda own: more | {"jobs": sent(jobs.part(own))})
+
+        def part(places: list[int]) -> Values:
+            return more | {"jobs": sent(jobs.part(places))}
+
+        return self._answers(kind, clients, fits, part)
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Let clients evaluate models."""
 
-        def request(own: list[int]) -> Values:
-            mixtures = [pairs[place][0] for place in own]
+        def request(places: list[int]) -> Values:
+            mixtures = [pairs[place][0] for place in places]
             keys = sorted({key for mixture in mixtures for key, _ in mixture})
             rows = [[(keys.index(key), share) for key, share in mixture] for mixture in mixtures]
             needed = torch.stack([models[key] for key in keys])
             return {"models": needed, "mixtures": rows, "split": split}
 
-        found = self._answers("scores", [client for _, client in pairs], are_scores, request)
-        return {pair: tuple(own.tolist()) for pair, own in zip(pairs, found, strict=True)}
+        answers = self._answers("scores", [client for _, client in pairs], are_scores, request)
+        return {pair: tuple(answer.tolist()) for pair, answer in zip(pairs, answers, strict=True)}
 
     # --- Messages ---------------------------------------------------------------------------------
 
@@ -191,21 +196,22 @@ class RemoteFederation(Federation):
         places: dict[int, list[int]] = {}
         for place, client in enumerate(clients):
             places.setdefault(client, []).append(place)
-        contents = {self._nodes[c]: packed(kind=kind, **request(own)) for c, own in places.items()}
+        nodes = self._nodes
+        contents = {nodes[c]: packed(kind=kind, **request(part)) for c, part in places.items()}
         replies = self._exchange(kind, contents)
-        found, faults = dict[int, Any](), dict[int, str]()
-        for client, own in places.items():
+        answers, faults = dict[int, Any](), dict[int, str]()
+        for client, part in places.items():
             try:
-                answer = answer_in(replies.get(self._nodes[client]))
-                parts = list(answer) if isinstance(answer, list | Tensor | np.ndarray) else []
-                if len(parts) != len(own) or not all(map(fits, parts)):
+                answer = answer_in(replies.get(nodes[client]))
+                values = list(answer) if isinstance(answer, list | Tensor | np.ndarray) else []
+                if len(values) != len(part) or not all(map(fits, values)):
                     raise ValueError(f"its answer to {kind!r} has a wrong form, or is not finite")
-                found |= zip(own, parts, strict=True)
+                answers |= zip(part, values, strict=True)
             except ValueError as error:
                 faults[client] = str(error)
         if faults:
             raise ClientsAbsent(list(faults), faults)
-        return [found[place] for place in range(len(clients))]
+        return [answers[place] for place in range(len(clients))]
 
     def _exchange(self, kind: str, contents: Contents) -> dict[int, Message]:
         """Send each node its message; return the replies that arrive in time, by node."""
@@ -225,8 +231,8 @@ class RemoteFederation(Federation):
                 if not reply.has_error() or reply.error.code != ErrorCode.NODE_UNAVAILABLE:
                     replies[node] = reply
             time.sleep(POLL if len(replies) < len(contents) else 0)
-        told = {node: reply.content for node, reply in replies.items() if reply.has_content()}
-        self._note(kind, "up", told)
+        arrived = {node: reply.content for node, reply in replies.items() if reply.has_content()}
+        self._note(kind, "up", arrived)
         return replies
 
     def _note(self, kind: str, direction: str, contents: Contents) -> None:

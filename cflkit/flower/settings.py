@@ -62,23 +62,23 @@ def named(text: str) -> tuple[str, dict[str, Any]]:
 
 def line_up_of(text: str) -> dict[str, Method]:
     """Build the methods of the setting ``methods``; a `ValueError` says which one cannot be."""
-    found = {}
+    made = {}
     for row in filter(None, map(str.strip, text.split(";"))):
         name, options = named(row)
         if name in ONLY_SIMULATED:
             raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[name]}")
-        found[row] = methods.make(name, **options)
-    if not found:
+        made[row] = methods.make(name, **options)
+    if not made:
         raise ValueError("methods must be names such as 'fedavg; ifca:k=4'")
-    return found
+    return made
 
 
 def parts(text: Any) -> Any:
     """Split a text at its commas, into numbers where it has only digits between them."""
     if not isinstance(text, str):
         return text
-    found = tuple(one_form(part.strip()) for part in text.split(",") if text)
-    return tuple(map(int, found)) if all(map(str.isdecimal, found)) else found
+    texts = tuple(one_form(part.strip()) for part in text.split(",") if text)
+    return tuple(map(int, texts)) if all(map(str.isdecimal, texts)) else texts
 
 
 class Settings(BaseModel):
@@ -141,9 +141,9 @@ class Settings(BaseModel):
     def options(self) -> dict[str, Any]:
         """Return the options of a `Federation` that computes as the nodes do."""
         how = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
-        own = {"model": self.model, "training": LocalTraining(*how), "seed": self.seed}
-        own |= {"clients_per_round": self.clients_per_round or None}
-        return own | {"device": "cpu", "engine": "threads"}
+        options = {"model": self.model, "training": LocalTraining(*how), "seed": self.seed}
+        options |= {"clients_per_round": self.clients_per_round or None}
+        return options | {"device": "cpu", "engine": "threads"}
 
     def federation(self, images: ImageSet, partition: Partition) -> Federation:
         """Build the federation of these settings, which computes as the nodes do."""

@@ -100,13 +100,14 @@ def watched(
     received: dict[int, Vector] = {}  # by each node in this round
     kept: list[Sight] = []
 
-    def configure_train(*given: Any, **named: Any) -> Iterable[Message]:
-        messages = list(configure(*given, **named))
+    def configure_train(*args: Any, **options: Any) -> Iterable[Message]:
+        messages = list(configure(*args, **options))
         # Most strategies send all nodes the same record
-        records = {id(own.content): own for own in messages}
-        known = {key: parameters(own) for key, own in records.items()}
+        different = {id(message.content): message for message in messages}
+        models = {key: parameters(message) for key, message in different.items()}
         received.clear()
-        received.update((own.metadata.dst_node_id, known[id(own.content)]) for own in messages)
+        for message in messages:
+            received[message.metadata.dst_node_id] = models[id(message.content)]
         return messages
 
     def aggregate_train(server_round: int, replies: Iterable[Message]) -> Any:
@@ -137,7 +138,7 @@ def parameters(message: Message, out: Vector | None = None) -> Vector:
 
 def look(server_round: int, replies: Iterable[Message], received: dict[int, Vector]) -> Sight:
     """Return what the replies of a round show."""
-    sent = {own.metadata.src_node_id: own for own in replies if not own.has_error()}
+    sent = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
     if len(sent) < 2:
         raise ValueError(f"{len(sent)} clients have sent updates")
     clients = sorted(sent)
@@ -152,13 +153,13 @@ def look(server_round: int, replies: Iterable[Message], received: dict[int, Vect
 
 def write(file: Path, rounds: list[Sight]) -> None:
     """Write all rounds into a file, which is complete at any time."""
-    clients = np.unique(np.concatenate([own.clients for own in rounds]))
-    tables = [pd.DataFrame(own.divergence, own.clients, own.clients) for own in rounds]
-    arrays: dict[str, Any] = {"round": [own.round for own in rounds], "clients": clients}
-    arrays["divergence"] = [own.reindex(index=clients, columns=clients) for own in tables]
+    clients = np.unique(np.concatenate([sight.clients for sight in rounds]))
+    tables = [pd.DataFrame(sight.divergence, sight.clients, sight.clients) for sight in rounds]
+    arrays: dict[str, Any] = {"round": [sight.round for sight in rounds], "clients": clients}
+    arrays["divergence"] = [table.reindex(index=clients, columns=clients) for table in tables]
     if rounds[0].updates.size:
-        rows = (pd.DataFrame(own.updates, own.clients) for own in rounds)
-        arrays["updates"] = [own.reindex(clients) for own in rows]
+        tables = [pd.DataFrame(sight.updates, sight.clients) for sight in rounds]
+        arrays["updates"] = [table.reindex(clients) for table in tables]
     draft = file.with_name(f"{file.name}.draft")
     with draft.open("wb") as opened:
         arrays = {name: np.stack(parts) for name, parts in arrays.items()}

@@ -233,8 +233,11 @@ for name, row in means.loc[sets].iterrows():
 # takes hours per method on two cores.
 
 # %%
-past = [p for p in records.committed() if ledger.scale(p, "ocfl-explanations") == view.scale]
-print(f"{len(past)} runs at the {view.scale} scale")
+every = {of: [] for of in (None, *ledger.SCALES)}
+for one in records.committed():
+    every[ledger.scale(one, "ocfl-explanations")].append(one)
+past = [one for one in every[view.scale] if "FedAvg" in one.summary]
+print(f"{len(past)} runs with FedAvg at the {view.scale} scale")
 kinds = ["accuracy_in-cluster", "confidence_in-cluster"]
 for parts, group in tables.by_scenario(past, "ocfl-explanations").items():
     ends = pd.DataFrame([one.summary["FedAvg"] for one in group])[kinds]
@@ -471,6 +474,31 @@ for kind in ("GradCAM", "noise"):
 #
 # **Picture B.** A subset of CIFAR-10, the run whose FedAvg did not learn. A bare photograph has a zero map: the model has nothing to show.
 # The even yellow square under OCFL-MS is a constant map, which is 1 everywhere after division by its maximum. A zero map means that no channel speaks for the answer, and a constant map that the model ignores the image; they are not saliency. OCFL-HDB is wrong on two of three images. Nothing follows from this picture about clustering.
+
+# %% [markdown]
+# <a id="at-the-papers-own-scale"></a>
+#
+# ## At the paper's own scale
+#
+# One [whole run of OCFL](93_report_ocfl.ipynb#a-whole-run) has the paper's network, data and training. Its models were explained as those of the other runs. Its three methods found the same clusters in the same
+# round, so that they have the same three models. The authors' methods have a training each. So the next cell prints our one column beside three of theirs, for the three sources of images.
+
+# %% tags=["nbval-check-output"]
+at_full_scale = every["paper"]
+scored = ledger.ledger(at_full_scale).query("paper == 'ocfl-explanations' and seeds > 0")
+scored["source"] = scored["protocol"].str.removeprefix("insertion-").str.removeprefix("deletion-")
+printed = scored.pivot_table("value", ["measure", "source"], "method", sort=False)
+print(printed.assign(ours=scored.groupby(["measure", "source"])["ours"].mean()).round(2))
+
+# %% [markdown]
+# Are the maps worth more than noise there? The next cell has the means over the three clusters, in-cluster, for five kinds of maps.
+
+# %% tags=["nbval-check-output"]
+of_maps = maps.scores(at_full_scale).query("method == 'OCFL-HDB'")
+print(of_maps.groupby("map", sort=False)[MEASURES].mean().round(2))
+
+# %% [markdown]
+# TODO
 #
 # ## Deviations from the paper
 #

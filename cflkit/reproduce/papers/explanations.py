@@ -108,9 +108,8 @@ def trained(
     Raises
     ------
     ParameterError
-        There is no such run of ``03b_ocfl_controls``, or it has not kept its models.
-    simulation.checkpoints.CheckpointMismatch
-        It had other clients, seeds or training.
+        There is no such run of ``03b_ocfl_controls``, it has not kept its models, or it had other
+        parameters.
     """
     from cflkit import simulation
 
@@ -123,6 +122,10 @@ def trained(
     if record.paper != ocfl.Parameters.folder or not state.exists():
         reason = "has no models; run 03b again with CFLKIT_KEEP_MODELS=1"
         raise ParameterError(f"trained_in: {record.id} {reason}")
+    shared = {name: getattr(run, name) for name in ocfl.OCFLMethods.model_fields}
+    if differing := [name for name in shared if record.parameters.get(name) != shared[name]]:
+        names = ", ".join(sorted(differing))
+        raise ParameterError(f"trained_in: {record.id} has other values of {names}")
     training = ocfl.Parameters.checked(record.parameters)
     methods = ocfl.chosen(training, images, split)
     return methods, ocfl.play(training, federation, methods, training.rounds, state)
@@ -179,6 +182,7 @@ PAPERS = (
         line_up=line_up,
         play=play,
         after_the_last=True,
+        free=frozenset({"seed", "partition_seed", "trained_in"}),
         wrong_sign=ocfl.WRONG_SIGN,
     ),
 )
