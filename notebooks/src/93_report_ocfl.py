@@ -477,8 +477,7 @@ for (data, overlap, balance, clients), group in by_scenario.items():
 
 # %%
 of_paper = [past for past in known if ledger.scale(past, "ocfl") == "paper"]
-at_full_scale = [past for past in of_paper if past.parameters["until"] == "clusters"]
-at_full_scale = [past for past in at_full_scale if "OCFL-HDB" in past.summary]
+at_full_scale = [past for past in of_paper if "OCFL-AFF" in past.summary]  # with all variants
 printed = ledger.published().query("paper == 'ocfl-extended' and table in ['1', '2']")
 printed = printed.pivot(index=[*FEW, "clients", "method"], columns="measure", values="value")
 full = tables.outcomes(at_full_scale, printed)

@@ -230,7 +230,7 @@ for name, row in means.loc[sets].iterrows():
 #
 # At the paper's scale, `python -m cflkit run notebooks/07b_explanations_controls.ipynb -f
 # notebooks/params/explanations/paper/mnist_15_nonoverlapping_balanced.yaml` trains the paper's network on MNIST and explains it. The training
-# takes hours per method on two cores.
+# takes hours per method on two cores. [One run](#at-the-papers-own-scale) has this scale.
 
 # %%
 every = {of: [] for of in (None, *ledger.SCALES)}
@@ -534,7 +534,7 @@ print(", ".join(f"{name} {mean:.2f}" for name, mean in far.mean().items()))
 # 9. **Deletion's ranks** are printed with the highest first (Figure 8), and so are they in the ledger. Figure 3 above has both orders.
 # 10. **Out-of-cluster ranks** (Figure 17). A method that never clustered has no score, and the authors' tests answered that with NaN.
 #     `stats.compare` refuses missing scores. We rank five methods where all have some. The ledger has the scores, not these ranks.
-# 11. **Scale.** The runs above have compact networks, fewer images and, for BloodMNIST and CIFAR-10, other images than the paper's. PathMNIST
+# 11. **Scale.** All runs above but one have compact networks, fewer images and, for BloodMNIST and CIFAR-10, other images than the paper's. PathMNIST
 #     has not been run. The next cell counts what there is.
 
 # %%
