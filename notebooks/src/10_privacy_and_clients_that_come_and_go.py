@@ -339,7 +339,7 @@ plots.show_frames(
     "**What one round hides, the sum of a few rounds shows.** Left: the distances of the clients' summed updates, at the smallest noise at which OCFL with HDBSCAN has lost the groups. Right: how well "
     "HDBSCAN's clusters of the sums agree with the groups, up to this round, for three noises; the crosses are its clusters of single rounds.",
     "Two panels. A matrix of even colour turns into four dark blocks while rounds are added. In the second panel a line rises to 1 within a few rounds, the "
-    "line of the next noise rises later, and the third one stays low; crosses of single rounds stay below one half.",
+    "line of the next noise rises later, and the third one stays low; crosses of single rounds stay below 0.6.",
 )
 
 # %% [markdown]
@@ -373,7 +373,7 @@ for t in (1, run.rounds):
 # %% [markdown]
 # ## What has the sum cost the clients?
 #
-# By nothing: ε is what it was. The server computed the sums from what it had received, and asked nobody for more. A guarantee of differential privacy holds for *everything* that can be computed from what was sent. This is called
+# Nothing. The sum has not raised ε. The server computed the sums from what it had received, and asked nobody for more. A guarantee of differential privacy holds for *everything* that can be computed from what was sent. This is called
 # **post-processing**. The ε below the slider of Figure 2 was for all ten rounds from the beginning, so it covered this server, too. (For $T$ rounds, ε depends on $\sqrt T / \sigma$. This is 1 divided by the noise $\sigma / \sqrt T$ of our sums.) The groups were
 # not protected by the noise. The first server had only failed to find them.
 #
@@ -459,7 +459,7 @@ claims.check(
 # %% [markdown]
 # ## Exercises
 #
-# 1. **Build.** Given how often a client trains, by which factor must σ grow so that ε stays? Predict it first, in 10.5 of
+# 1. **Build.** If a federation runs four times as many rounds as planned, by which factor must σ grow so that ε stays the same? Predict it first, in 10.5 of
 #    [the exercises](exercises/10_privacy_and_clients_that_come_and_go_exercises.ipynb), which also have the reading of shares from a step (10.1).
 # 2. **Break.** Set `rounds = 30`. Which noise still hides the groups from the sums now, and what has become of its ε?
 # 3. **Explain.** Somebody says: "We use differential privacy with ε = 3,000." What is this worth?

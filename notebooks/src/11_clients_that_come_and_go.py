@@ -284,7 +284,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# OCFL once ends 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *drift*. It is below FedAvg only in *drift*.
+# With the defaults, OCFL once ends 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *drift*. It is below FedAvg only in *drift*.
 #
 # - **Join.** Attribution works. The newcomers need one round for it, and then they have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one

@@ -485,7 +485,7 @@ for run in sorted(others, key=lambda run: [run.parameters[name] for name in ORDE
 #
 # 1. **Values** (section 5.2). The paper has θ = 0.2 and τ = 0.8. Its code has 0.25 and 0.85, and so have our parameter
 #    files. [Appendix 06b](06b_fedcref_controls.ipynb) has other values, epochs and rounds, for its small images. *Evidence:* the last
-#    line of the table above; Figure 4 of the appendix.
+#    line of the [table of choices](#which-choice-moves-the-result); Figure 4 of the appendix.
 # 2. **Stopping** (section 4.5). The paper stops when communities and isolated local clusters change by at most 10 %. The
 #    code allows 10 and 15 %, and stops after ten refinements. The parameter `stop` chooses. Both of ours also stop when
 #    no client is active, as the paper's text says. The code does not. The condition in line 5 of Algorithm 1 would even

@@ -581,8 +581,7 @@
 # scenarios, they are 30 % of the client's samples. Another client of the same cluster may train on some of them. See
 # [02](02_when_clients_disagree.ipynb).
 #
-# <a id="paper-scale"></a>**Paper's scale.** A run at the paper's scale has the network, data, learning rate and rounds
-# of the paper. Compare [reduced scale](#reduced-scale). See [90](90_ledger.ipynb).
+# <a id="paper-scale"></a>**Paper's scale.** A run at the paper's scale has the network, the data and the local training of the paper. Most of ours end when the clusters are final. Compare [reduced scale](#reduced-scale). See [90](90_ledger.ipynb).
 #
 # <a id="partial-participation"></a>**Partial participation.** With partial participation, only some clients train in
 # each round. See [05b](05b_emd_cfl_controls.ipynb).
@@ -743,7 +742,7 @@
 # | <a id="fedrep"></a>FedRep | *Exploiting shared representations for personalized federated learning* | `fedrep` (FedRep) | Clients share all layers but the last one, which each client trains for itself. | Collins et al., ICML 2021 |
 # | <a id="stocfl"></a>StoCFL | *Stochastic clustered federated learning* | `stocfl` (StoCFL) | Each client begins as its own cluster. In any round, clusters of participants merge if their clients move a common first model in similar directions. With all clients in each round, it equals the authors' code. | Zeng et al., 2023 |
 # | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round and as many starts of k-means, it equals the authors' code. | Bhatia et al., 2025 |
-# | <a id="feddrift"></a>FedDrift | *Federated learning under distributed concept drift* | `feddrift` (FedDrift) | At the beginning of a time step, a client whose loss has risen gets a model of its own. Clusters whose models are nearly as good for each other's clients as for their clients merge. | Jothimurugesan et al., AISTATS 2023 |
+# | <a id="feddrift"></a>FedDrift | *Federated learning under distributed concept drift* | `feddrift` (FedDrift) | At the beginning of a time step, a client whose loss has risen gets a model of its own. Two clusters merge if the model of each is nearly as good for the other's clients as their own model is. | Jothimurugesan et al., AISTATS 2023 |
 # | <a id="flux"></a>FLUX | *FLUX: Efficient descriptor-driven clustered federated learning under arbitrary distribution shifts* | `flux` (FLUX) | In the fifth round, clients send means and deviations of their embeddings, of all samples and of each class. DBSCAN clusters them, with a radius that it takes from the distances themselves. | Fenoglio et al., NeurIPS 2025 |
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
 # | Perfect associations | upper bound of FedCRef | `fedcref` with `associations="true"` (Perfect associations) | FedCRef is given the true associations. | FedCRef |
