@@ -261,7 +261,7 @@ def checked_distances(distance: ArrayLike) -> Matrix:
 
 
 def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:
-    r"""Compute the clustering temperature T, the entrywise p-norm of Γ by λ; 0 for one client.
+    r"""Compute the clustering temperature T, the entrywise p-norm of Γ over λ; 0 for one client.
 
     .. math:: T(\Gamma) = \frac{1}{\lambda} \Big(\sum_{i,j} |\gamma_{ij}|^p\Big)^{1/p},
         \qquad \lambda = \sqrt[p]{n(n-1)2^p}

@@ -43,8 +43,8 @@ class Halves:
     labels : ndarray
         ``[m]``, the clusters by all of the evidence.
     agreement : float
-        The adjusted Rand index of the clusters of one half and of the other; 0 if one of them has a
-        single cluster.
+        The adjusted Rand index of the clusters of one half and of the other; 0 if one of them, or
+        ``labels``, has a single cluster.
     shared : float
         The share of what persists in a client that it has in common with others of its cluster. It
         is 1 if they differ by noise alone, and about 0 if each client is peculiar.
@@ -95,10 +95,11 @@ def compare(first: Tensor, second: Tensor, clusterer: Clusterer) -> Halves:
         raise ValueError(f"halves must have one shape, not {first.shape} and {second.shape}")
     gram = gram_matrix(finite_updates(torch.cat([first, second]))).cpu().numpy()
     m = len(first)
-    within, across, behind = gram[:m, :m], gram[:m, m:], gram[m:, m:]
-    kernel = centred(across / np.sqrt(np.outer(lengths(within), lengths(behind))))
-    total = within + across + across.T + behind
-    return judge(cosine(within), cosine(behind), cosine(total), (kernel, kernel.T), clusterer)
+    of_first, across, of_second = gram[:m, :m], gram[:m, m:], gram[m:, m:]
+    squares = np.outer(squared_lengths(of_first), squared_lengths(of_second))
+    kernel = centred(across / np.sqrt(squares))
+    total = of_first + across + across.T + of_second
+    return judge(cosine(of_first), cosine(of_second), cosine(total), (kernel, kernel.T), clusterer)
 
 
 def compare_matrices(first: Matrix, second: Matrix, clusterer: Clusterer) -> Halves:
@@ -121,8 +122,9 @@ def judge(
     clusterer: Clusterer,
 ) -> Halves:
     """Cluster the distances of two halves and of the whole, and measure what persists."""
-    odd, even, labels = (clusterer.fit_predict(gamma) for gamma in (first, second, whole))
-    agreed = agreement(odd, even) if odd.any() and even.any() and labels.any() else 0.0
+    by_first, by_second, labels = (clusterer.fit_predict(gamma) for gamma in (first, second, whole))
+    divided = by_first.any() and by_second.any() and labels.any()  # one cluster has only zeros
+    agreed = agreement(by_first, by_second) if divided else 0.0
     return Halves(whole, labels, agreed, shared(kernels, labels), scatter(kernels))
 
 
@@ -133,7 +135,7 @@ def agreement(labels: Labels, others: Labels) -> float:
     return float(adjusted_rand_score(labels, others))
 
 
-def lengths(gram: Matrix) -> NDArray[np.float64]:
+def squared_lengths(gram: Matrix) -> NDArray[np.float64]:
     """Return the squared lengths ``[m]`` of vectors with inner products; 1 for zero vectors."""
     squares = gram.diagonal()
     return np.where(squares > 0, squares, 1.0)
@@ -141,7 +143,8 @@ def lengths(gram: Matrix) -> NDArray[np.float64]:
 
 def cosine(gram: Matrix) -> Matrix:
     """Turn inner products ``[m, m]`` into cosine distances, as `cosine_divergence` has them."""
-    gamma = (1 - gram / np.sqrt(np.outer(lengths(gram), lengths(gram)))).clip(0, 2)
+    squares = squared_lengths(gram)
+    gamma = (1 - gram / np.sqrt(np.outer(squares, squares))).clip(0, 2)
     np.fill_diagonal(gamma, 0)
     return (gamma + gamma.T) / 2
 

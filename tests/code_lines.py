@@ -25,7 +25,7 @@ ROOMS = {
 BUDGETS = {"ring 1": 5_700, "ring 2": 3_000, "course": 460, "Flower": 700, "package": 11_500}
 # Methods that mix models have more to write down
 BASELINE, SOFT = 60, 80
-SOFT_METHODS = {"collaboration", "fedce", "fedem", "fedrc", "fedsoft"}
+SOFT_METHODS = {"fedce", "fedem", "fedrc", "fedsoft", "pfedgraph"}
 
 
 def room_of(path: Path) -> str:

@@ -17,7 +17,7 @@ from test_contract import OPTIONS, TRUTH
 
 from cflkit import clustering, datasets, methods, models, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
-from cflkit.federation import Jobs, ask_clients
+from cflkit.federation import Ask, Jobs, without_models
 from cflkit.methods.baselines import flux, pacfl
 from cflkit.methods.baselines.cfl_gp import relabel
 from cflkit.methods.baselines.flexcfl import direction_similarities
@@ -223,10 +223,10 @@ def test_pacfl_compares_standardised_pixels_if_it_is_told_to(federate_turned):
     network = federation.network(federation.initial())
     found = {}
     for standardised in (False, True):
-        asked = ask_clients(
-            pacfl.directions, torch.tensor([0]), p=2, split="train", standardised=standardised
-        )
-        [found[standardised]] = asked.answered_by(federation, 0)
+        options = {"p": 2, "split": "train", "standardised": standardised}
+        nobody = without_models(torch.tensor([0]))
+        request = Ask(nobody, question=pacfl.directions, options=options)
+        [found[standardised]] = request.answered_by(federation, 0)
     images, labels = federation.data.samples(federation.data.index("train", 0), "train")
     for standardised, pixels in ((False, images), (True, network.standardise(images))):
         expected = class_directions(pixels.flatten(1), labels, 2)

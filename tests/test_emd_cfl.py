@@ -287,6 +287,18 @@ def test_absent_members_count_with_what_they_trained_last(turned):
     )
 
 
+def test_a_client_that_joins_is_compared_by_the_first_models_of_the_others(turned):
+    """A run that goes on in the federation with everybody is that of one table of presence."""
+    federation = federate(turned, training=LocalTraining(epochs=1, batch_size=16, lr=0.01))
+    rows = torch.ones(2, 6, dtype=torch.bool)
+    rows[0, 5] = False
+    joined, usual = methods.make("emd-cfl"), methods.make("emd-cfl")
+    before = simulation.run({"": joined}, federation.with_presence(rows[:1]), 1, progress=False)
+    simulation.run({"": joined}, federation, 2, after=before, progress=False)
+    simulation.run({"": usual}, federation.with_presence(rows), 2, progress=False)
+    assert torch.equal(joined.scores, usual.scores)
+
+
 @pytest.mark.slow
 def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turned):
     everyone, some = (

@@ -283,6 +283,11 @@ def test_each_client_gets_as_many_clusters_as_it_has_classes(small, system):
         assert len(np.unique(labels)) == len(small.labels[own].unique())
 
 
+def test_an_unknown_clustering_of_samples_is_refused(small, system):
+    with pytest.raises(ValueError, match="unknown clustering 'kmeans'; choose from dirty-uniform"):
+        first.first_clusters("kmeans", small, system)
+
+
 def test_impossible_dirt_is_refused():
     with pytest.raises(ValueError, match="two classes or more, not of 1"):
         first.dirty_uniform([4, 4], 0.3, 0)

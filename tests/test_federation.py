@@ -20,12 +20,12 @@ from cflkit.federation import (
     LocalTraining,
     Losses,
     Train,
-    ask_clients,
     clients,
     fast_linear,
     machine,
     stacked,
     training,
+    without_models,
 )
 from cflkit.federation.clients import Clients, spare_memory
 from cflkit.federation.federation import TRAIN
@@ -344,7 +344,7 @@ def test_a_question_is_answered_by_each_client_from_its_own_data(federate, small
         assert not len(model)
         return [int(label) for label in labels.unique() if (labels == label).sum() >= least]
 
-    ask = ask_clients(classes, torch.tensor([4, 0]), least=2)
+    ask = Ask(without_models(torch.tensor([4, 0])), question=classes, options={"least": 2})
     answers = ask.answered_by(federation, 0)
     for client, found in zip((4, 0), answers, strict=True):
         counts = small.labels[split.test[client]].bincount()

@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 from cflkit import methods, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, Losses
 from cflkit.methods.base import weighted_means
-from cflkit.methods.baselines.collaboration import nearest_shares
 from cflkit.methods.baselines.fedsac import closeness, feature_axes
+from cflkit.methods.baselines.pfedgraph import nearest_shares
 from cflkit.methods.baselines.scaffold import length_of_steps
 
 # Options with which each method is FedAvg, and the weights of that FedAvg

@@ -20,8 +20,8 @@ from cflkit.federation.requests import (
     Request,
     Send,
     Train,
-    ask_clients,
     check_finite,
+    without_models,
 )
 from cflkit.federation.training import on_cores
 
@@ -42,10 +42,10 @@ __all__ = [
     "Send",
     "Server",
     "Train",
-    "ask_clients",
     "check_finite",
     "default_device",
     "f1_and_accuracy",
     "on_cores",
     "usable_cores",
+    "without_models",
 ]

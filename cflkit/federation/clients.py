@@ -322,7 +322,7 @@ class Client:
     shared_seed: int
 
     def samples(self, split: str = "train") -> tuple[Tensor, Tensor]:
-        """Return the client's inputs ``[n, channels, height, width]`` in [0, 1] and labels."""
+        """Return the client's inputs ``[n, channels, height, width]`` and labels (`as_inputs`)."""
         return self.clients.samples(self.clients.index(split, self.number), split)
 
     def embed(

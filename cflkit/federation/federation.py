@@ -216,7 +216,8 @@ class Federation:
     def inputs(self, index: ArrayLike, central: bool = False) -> tuple[Tensor, Tensor]:
         """Return samples of the pool or of the central test set, as networks see them.
 
-        ``[n, channels, height, width]`` in [0, 1], and labels ``[n]``.
+        ``[n, channels, height, width]``, pixels in [0, 1] and features as they are, and labels
+        ``[n]``.
         """
         split = CENTRAL if central else "train"
         return self.data.samples(torch.as_tensor(index, dtype=torch.int64), split)
@@ -304,8 +305,8 @@ class Federation:
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
         """Return class probabilities (or pixels) of each job's model; J tensors ``[n, …]``.
 
-        ``split`` is one of the partition's, of which it is the job's client's samples, or the
-        ``central`` test set, for which the client does not matter.
+        ``split`` names the samples: those that the job's client has in a split of the partition, or
+        the ``central`` test set, for which the client does not matter.
         """
         with self.precise():
             return evaluate(self.data, jobs, split, self.data.prediction)

@@ -371,7 +371,6 @@ class Ask(Request):
 NOBODY = Jobs(torch.empty(1, 0), *torch.empty(2, 0, dtype=torch.int64))
 
 
-def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashable) -> Ask:
-    """Build an `Ask` without models, for a question about the clients' data alone."""
-    jobs = Jobs(torch.empty(1, 0), torch.zeros_like(clients), clients)
-    return Ask(jobs, question=question, options=options)
+def without_models(clients: Tensor) -> Jobs:
+    """Return one job per client without a model, to ask about the clients' data alone."""
+    return Jobs(NOBODY.models, torch.zeros_like(clients), clients)

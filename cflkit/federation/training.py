@@ -149,24 +149,24 @@ def evaluate(
 ) -> list[Tensor]:
     """Compute an output of each job's model on its client's samples, or on at most this many."""
     # Models for the same samples are evaluated one after the other, so samples are loaded only once
-    meetings: dict[int, list[int]] = {}
+    jobs_at: dict[int, list[int]] = {}
     for job, client in enumerate(jobs.client_of.tolist()):
-        meetings.setdefault(0 if split == CENTRAL else client, []).append(job)
+        jobs_at.setdefault(0 if split == CENTRAL else client, []).append(job)
     tasks = [
-        (present, part)
-        for client, present in meetings.items()
+        (numbers, part)
+        for client, numbers in jobs_at.items()
         for part in clients.parts(client, split, most)
     ]
 
     def evaluate_part(network: RowModel, task: tuple[list[int], Tensor]) -> list[Tensor]:
-        present, part = task
-        rows = [jobs.models[jobs.model_of[job]] for job in present]
+        numbers, part = task
+        rows = [jobs.models[jobs.model_of[job]] for job in numbers]
         return clients.evaluate(network, rows, part, split, output)
 
     collected: list[list[Tensor]] = [[] for _ in range(len(jobs))]
     results = run_in_threads(evaluate_part, tasks, clients.networks)
-    for (present, _), outputs in zip(tasks, results, strict=True):
-        for job, part in zip(present, outputs, strict=True):
+    for (numbers, _), outputs in zip(tasks, results, strict=True):
+        for job, part in zip(numbers, outputs, strict=True):
             collected[job].append(part)
     return [torch.cat(part) for part in collected]
 

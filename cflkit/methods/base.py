@@ -79,6 +79,8 @@ class Method:
         (`simulation.evaluation`); empty for most methods.
     weighting : {"equal", "samples"}
         The weights of clients in the default `aggregate`; methods that use it have this option.
+    include_buffers : bool
+        Whether `vectors` keeps the buffers; methods that compare updates have this option.
     server : Server
         The information about the federation that the method may use.
     models : Tensor

@@ -40,7 +40,8 @@ class EMDCFL(Method):
     sinkhorn : float, optional
         The regularisation of Sinkhorn's approximation (0.1 in the paper); None for exact distances.
     max_samples : int
-        The largest number of samples of a client that enter a distance.
+        The largest number of samples of a client that enter a distance. The paper's further limit,
+        10 % of the samples, is neither in the authors' code nor here.
     weighting : {"samples", "equal"}
         The weights of clients, as in `FedAvg`.
 
@@ -71,10 +72,10 @@ class EMDCFL(Method):
 
     def asks(self) -> list[Request]:
         """Return the two questions to the clients of a pair, with their options."""
-        asked, answered = self.questions()
+        to_owner, to_other = self.questions()
         sampling = self.sampling()
-        owner = Ask(NOBODY, question=asked, options=sampling | {"sinkhorn": self.sinkhorn})
-        return [owner, Ask(NOBODY, question=answered, options=sampling)]
+        owner = Ask(NOBODY, question=to_owner, options=sampling | {"sinkhorn": self.sinkhorn})
+        return [owner, Ask(NOBODY, question=to_other, options=sampling)]
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give every client the initial model (lines 2 and 3)."""
@@ -118,7 +119,8 @@ class EMDCFL(Method):
     def remember(self, present: Tensor, trained: Tensor) -> None:
         """Keep the models that clients have trained."""
         new = ~self.seen[present]
-        if self.server.partial or len(present) < len(self.seen):
+        joins = bool(new.any() and self.seen.any())  # others have their first model already
+        if self.server.partial or len(present) < len(self.seen) or joins:
             if not len(self.latest):
                 self.latest = self.models[self.labels]
                 self.embedders = self.latest.clone()
@@ -146,11 +148,11 @@ class EMDCFL(Method):
     def scored(self, owner: int, others: Tensor) -> Conversation[Tensor]:
         """Return the scores of a client with others, where its model embeds both sides."""
         model, row = self.embedders[owner][None], torch.tensor([0])
-        asked, answered = self.asks()
+        ask_owner, ask_others = self.asks()
         jobs = Jobs(model, row, torch.tensor([owner]), about=[tuple(others.tolist())])
-        [(reference, sent)] = yield asked.only(jobs)
+        [(reference, sent)] = yield ask_owner.only(jobs)
         jobs = Jobs(model, torch.zeros_like(others), others, about=[owner] * len(others))
-        theirs = yield answered.only(jobs)
+        theirs = yield ask_others.only(jobs)
 
         def score(pair: int) -> float:
             return server_sees(sent[pair], theirs[pair], reference, self.sinkhorn)

@@ -71,6 +71,10 @@ class FedCRef(Method):
         ``[G, P]``, the models of the communities.
     counts : list of tuple of int
         The sizes of G and I at the start, and after each iteration.
+    active : ndarray
+        ``[m]``, bool: the set A of active clients.
+    iteration : int
+        The number of iterations that are over.
     """
 
     task: ClassVar[str] = "reconstruction"
@@ -105,7 +109,10 @@ class FedCRef(Method):
 
     @property
     def finished(self) -> bool:
-        """Return whether no client is active, or I and G vary no more (line 5, section 4.5)."""
+        """Return whether no client is active, or I and G vary no more (section 4.5).
+
+        Line 5, as it is printed, would go on until both hold.
+        """
         return not self.active.any() or stable(self.counts)
 
     def round(self, t: int) -> Conversation[None]:
@@ -151,9 +158,11 @@ class FedCRef(Method):
         return (np.maximum(far, far.T) <= self.theta) & (self.owner[:, None] != self.owner)
 
     def percentiles(self, errors: Sequence[Matrix]) -> Matrix:
-        """Compute the smallest bound of α per cent of the differences on each cluster, ``[L, L]``.
+        """Compute how far models are apart on each cluster, ``[L, L]``.
 
-        It is at most θ if and only if Pr{difference ≤ θ} ≥ α (equation 2).
+        Entry ij is for the model of cluster j on the samples of cluster i: the smallest bound of
+        α per cent of the differences. It is at most θ if and only if Pr{difference ≤ θ} ≥ α
+        (equation 2).
         """
         bounds = np.empty((len(self.owner), len(self.owner)))
         for cluster, (owner, samples) in enumerate(zip(self.owner, self.samples, strict=True)):
@@ -236,7 +245,11 @@ def cluster_refine(errors: Matrix, k: int) -> Labels:
 
 
 def stable(counts: Sequence[tuple[int, int]], bounds: tuple[float, float] = (0.1, 0.1)) -> bool:
-    """Return whether G and I hardly change in three iterations (section 4.5); 0 counts as 1."""
+    """Return whether G and I hardly change in three iterations (section 4.5).
+
+    ``counts`` has both numbers, at the start and after each iteration. ``bounds`` are their largest
+    changes, as shares of the number before; 0 counts as 1.
+    """
     last = np.array(counts[-4:], dtype=float)
     changes = np.abs(np.diff(last, axis=0)) / np.maximum(last[:-1], 1)
     return len(last) == 4 and bool((changes <= bounds).all())

@@ -57,11 +57,11 @@ class FedCRefVariant(FedCRef):
         enough = bool(self.refined.mean() >= 10)
         return not self.active.any() or stable(self.counts, (0.10, 0.15)) or enough
 
-    def differences(self, errors: Matrix, own: int) -> Matrix:
+    def differences(self, errors: Matrix, cluster: int) -> Matrix:
         """Compute the differences of errors, normalised or not."""
         if self.normalisation == "absolute":
-            return np.abs(errors[own] - errors)
-        return super().differences(errors, own)
+            return np.abs(errors[cluster] - errors)
+        return super().differences(errors, cluster)
 
     def associated(self, errors: Sequence[Matrix]) -> Edges:
         """Find the associated clusters, with one match per cluster and client if asked."""

@@ -55,6 +55,11 @@ class OCFL(Method):
         authors' code.
     weighting : {"equal", "samples"}
         The weights of a cluster's members; equal weights in line 28.
+
+    Notes
+    -----
+    ClientOpt, η_c and K are the federation's `LocalTraining`. ServerOpt is SGD with η_s = 1, as in
+    the authors' runs: a cluster's mean update is added to its model.
     """
 
     clusterer: str = "hdbscan"
@@ -88,7 +93,7 @@ class OCFL(Method):
                 self.cluster(gamma)
             if t == 0 or self.clustered:  # so that a record can tell what waiting has changed
                 self.scalars["distances"] = "|".join(f"{value:.4g}" for value in gamma.flat)
-        self.add_means(updates, self.labels, jobs.client_of)  # lines 25 to 28
+        self.add_means(updates, self.labels, jobs.client_of)  # lines 26 to 28
 
     def heats_up(self, gamma: NDArray[np.float64]) -> bool:
         """Note the temperature of a round, and return whether it rises (lines 17 to 20)."""

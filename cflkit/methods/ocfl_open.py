@@ -101,6 +101,7 @@ class OpenOCFL(OCFL):
         """Return which of the updates the clusterer sees: the same draw in each round, or all."""
         if self.sample is None or count <= self.sample:
             return slice(None)
+        # No other draw has a key of three numbers
         return self.server.drawn(torch.arange(count), self.sample, 0, 0, 0)
 
     def cluster_present(

@@ -43,8 +43,10 @@ def first_clusters(
     Raises
     ------
     ValueError
-        The clustering refuses the samples of a client.
+        The name is unknown, or the clustering refuses the samples of a client.
     """
+    if name not in ("dirty-uniform", "k-means", "dec"):
+        raise ValueError(f"unknown clustering {name!r}; choose from dirty-uniform, k-means, dec")
     seeds = np.random.SeedSequence(seed).generate_state(partition.clients)
     labels = []
     for indices, start in zip(partition.train, seeds.tolist(), strict=True):

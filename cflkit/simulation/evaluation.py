@@ -90,14 +90,14 @@ def performances(
     on_test = federation.scores(models, tested, "test")
     targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
     on_backdoor = federation.scores(models, targets, "backdoor")
-    general: Scores = {}
+    on_central: Scores = {}
     if central and federation.num_samples(0, "central"):
         everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
-        general = federation.scores(models, everywhere, "central")
+        on_central = federation.scores(models, everywhere, "central")
     references = {method.reference: held[name] for name, method in methods.items()}
     references.pop("", None)
     return {
-        name: performance(mixtures, on_test, on_backdoor, general)
+        name: performance(mixtures, on_test, on_backdoor, on_central)
         | comparison(mixtures, references, on_test)
         for name, mixtures in held.items()
     }
@@ -139,7 +139,7 @@ def clusters_found(federation: Federation, method: Method) -> dict[str, Any]:
 
 
 def performance(
-    mixtures: Sequence[Mixture], on_test: Scores, on_backdoor: Scores, general: Scores
+    mixtures: Sequence[Mixture], on_test: Scores, on_backdoor: Scores, on_central: Scores
 ) -> dict[str, float]:
     """Average the scores of the clients' mixtures of models over the clients that have scores."""
     held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in on_test]
@@ -147,7 +147,7 @@ def performance(
         return dict.fromkeys(PERFORMANCE, np.nan)
     pf1, accuracy = np.array([on_test[pair] for pair in held]).T
     missing = (np.nan, np.nan)
-    gf1, central = np.array([general.get((mixture, 0), missing) for mixture, _ in held]).T
+    gf1, central = np.array([on_central.get((mixture, 0), missing) for mixture, _ in held]).T
     means = pf1.mean(), gf1.mean(), np.abs(pf1 - gf1).mean(), accuracy.mean(), accuracy.min()
     measures = dict(zip(PERFORMANCE, map(float, (*means, central.mean())), strict=True))
     targets = [pair for pair in held if pair in on_backdoor]

@@ -74,9 +74,9 @@ def run(
     -------
     History
         The results. Rows also have ``bytes_down`` and ``bytes_up``, the bytes that the method's
-        clients received and sent in the round, and ``trainings``, the number of local trainings
-        that the method asked for. A method whose training diverges gets a last row
-        with ``diverged``, and the other methods go on without it.
+        clients received and sent in the round, and ``trainings``, the number of different
+        local trainings that the method asked for in it. A method whose training diverges gets a
+        last row with ``diverged``, and the other methods go on without it.
 
     Raises
     ------
@@ -85,10 +85,10 @@ def run(
     ClientsAbsent
         Clients did not answer, and the round cannot go on without them.
     ValueError
-        ``rounds`` or ``central_every`` is below 1, there is no method, or none of a name in
-        ``temperature_of``, a method is made for another
-        task, a client has no training sample, no client has a test sample, the methods cannot go on
-        in this federation, or ``after`` has no rows, or leaves no round to run.
+        ``rounds`` or ``central_every`` is below 1; there is no method, or none of a name in
+        ``temperature_of``; a method is made for another task; a client has no training sample, or
+        no client has a test sample; the methods cannot go on in this federation; or ``after`` has
+        no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed, partition, data files, device, engine or hooks, or more rounds.

@@ -24,6 +24,8 @@ OPPOSITE = 2.0
 class Briggs(Method):
     """FedAvg for n rounds, then one cut of a dendrogram over the updates, and FedAvg per cluster.
 
+    The default values are those of the OCFL papers' comparison.
+
     Parameters
     ----------
     rounds : int

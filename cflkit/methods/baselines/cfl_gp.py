@@ -25,13 +25,16 @@ from cflkit.methods.baselines.questions import gradient_of, reports
 class CFLGP(Method):
     """Every few rounds, clients report how a model would change, and all reports are clustered.
 
+    The authors' code stops clustering after ten rounds; here it goes on.
+
     Parameters
     ----------
     k : int
         The number of models and of clusters, which the method is told; at most one per client.
     report : {"gradient", "own update"}
-        What a client reports: the gradient of its loss at a model that the server chooses in turn,
-        as in the paper (the authors' code: its cluster's), or that model's update in training.
+        What a client reports: the gradient of its loss at one model, which the server chooses in
+        turn, as in the paper (in the authors' code, it is the model of the client's cluster); or
+        how training has changed the model of its cluster.
     samples : int, optional
         The number of a client's first samples in its gradient; the authors take a batch.
     period : int
@@ -55,7 +58,7 @@ class CFLGP(Method):
         k = min(self.k, server.clients)
         self.models = torch.cat([initial[None], server.initials(k - 1, 0)])
         whole = self.include_buffers and self.report == "own update"
-        # For each client and model, the mean of the reports
+        # For each client and model, a running average of the reports
         self.profile = torch.zeros(server.clients, k, len(initial) if whole else server.parameters)
 
     def asks(self) -> list[Request]:

@@ -21,12 +21,10 @@ from cflkit.clustering import k_means
 from cflkit.federation import (
     NOBODY,
     Conversation,
-    Jobs,
     LocalTraining,
     Losses,
     Request,
     Server,
-    Train,
 )
 from cflkit.methods.base import Method, Weighting, all_pairs
 
@@ -70,8 +68,7 @@ class CLoVE(Method):
         losses = yield request.only(all_pairs(self.models, present))
         vectors = torch.stack(losses).view(-1, self.k).double().cpu().numpy()
         self.labels[present] = torch.from_numpy(clusters_with_models(vectors, self.starts))
-        jobs = Jobs(self.models, self.labels[present], present)
-        self.aggregate(t, jobs, (yield Train(jobs)))
+        yield from super().round(t)
 
 
 def mean_losses(losses: Sequence[Tensor], training: LocalTraining) -> Tensor:

@@ -61,5 +61,4 @@ class FedAvgFT(Personal):
         if self.epochs != 0:
             training = None if self.epochs is None else replace(usual, epochs=self.epochs)
             tuned = Jobs(self.models, torch.zeros_like(there), there, training)
-            kept = Train(tuned, order=t + 1, sent=False, reported=False)
-            self.personal[there] = yield kept
+            self.personal[there] = yield Train(tuned, order=t + 1, sent=False, reported=False)

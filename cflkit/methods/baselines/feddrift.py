@@ -19,7 +19,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, Positive
-from cflkit.federation import NOBODY, Conversation, Losses, Request, Server, Train
+from cflkit.federation import NOBODY, Conversation, Losses, Request, Server
 from cflkit.methods.base import Method, Weighting, all_pairs, client_weights, weighted_means
 from cflkit.methods.baselines.clove import mean_losses
 
@@ -76,8 +76,7 @@ class FedDrift(Method):
             self.losses = smallest
             self.merge(losses, ~drifted)
             self.isolate(drifted, t)
-        jobs = self.broadcast(t)
-        self.aggregate(t, jobs, (yield Train(jobs)))
+        yield from super().round(t)
 
     def merge(self, losses: Tensor, stay: Tensor) -> None:
         """Unite clusters of the clients that stay in theirs, and average the models."""
@@ -90,13 +89,13 @@ class FedDrift(Method):
         # The mean loss of model i at the clients of cluster j, and how much more it is than at i's
         means = losses[stay][:, known].T @ (shares / shares.sum(dim=0))
         worse = (means - means.diagonal()[:, None]).clamp_min(0).numpy()
-        apart = squareform(np.maximum(worse, worse.T), checks=False)
-        whole = fcluster(linkage(apart, "complete"), self.threshold, "distance")
-        parts = torch.from_numpy(whole.astype(np.int64) - 1)
+        distances = squareform(np.maximum(worse, worse.T), checks=False)
+        numbers = fcluster(linkage(distances, "complete"), self.threshold, "distance")
+        merged = torch.from_numpy(numbers.astype(np.int64) - 1)  # the new cluster of each old one
         sizes = client_weights(self.server, self.weighting)[stay] @ shares
-        weights = sizes * (parts == parts.unique()[:, None])
+        weights = sizes * (merged == merged.unique()[:, None])
         self.models = weighted_means(models[weights.argmax(dim=1)], models, weights)
-        self.labels[stay] = parts[members]
+        self.labels[stay] = merged[members]
 
     def isolate(self, drifted: Tensor, t: int) -> None:
         """Give each drifted client a new model of its own."""

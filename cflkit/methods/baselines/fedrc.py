@@ -5,7 +5,6 @@ by robust clustering. ICML 2024.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT
-from cflkit.federation import Client, Conversation, Server, ask_clients
+from cflkit.federation import Ask, Client, Conversation, Server, without_models
 from cflkit.methods.baselines.fedem import FedEM
 
 # The smallest sum of responsibilities for a class, which keeps the quotient finite
@@ -50,8 +49,8 @@ class FedRC(FedEM):
         if not self.classes:
             self.needs_everyone(t)
             everyone = torch.arange(self.server.clients)
-            question = ask_clients(labels_of, everyone)
-            self.classes = yield replace(question, reported=False)
+            jobs = without_models(everyone)
+            self.classes = yield Ask(jobs, question=labels_of, reported=False)
             count = 1 + max(int(labels.max()) for labels in self.classes)
             if self.class_shares.shape != (self.k, count):
                 self.class_shares = torch.full((self.k, count), 1 / count)

@@ -15,7 +15,7 @@ from torch import Tensor
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
 from cflkit.federation import NOBODY, Ask, Client, Conversation, Jobs, Request, Train
-from cflkit.methods.baselines.collaboration import Collaboration
+from cflkit.methods.baselines.pfedgraph import Collaboration
 
 
 @dataclass(config=STRICT)

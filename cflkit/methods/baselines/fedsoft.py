@@ -4,6 +4,7 @@ Y. Ruan, C. Joe-Wong: FedSoft: soft clustered federated learning with proximal l
 AAAI 2022, Algorithm 1.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -12,10 +13,19 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.federation import NOBODY, Conversation, Jobs, Losses, Request, Send, Server, Train
+from cflkit.federation import (
+    NOBODY,
+    Conversation,
+    Jobs,
+    LocalTraining,
+    Losses,
+    Request,
+    Send,
+    Server,
+    Train,
+)
 from cflkit.methods.base import Personal, all_pairs, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
-from cflkit.methods.baselines.questions import importance
 
 
 @dataclass(config=STRICT)
@@ -99,3 +109,16 @@ class FedSoft(Personal):
         self.personal[present] = trained
         samples = self.importance[present] * self.server.sizes[present, None]
         self.models = weighted_means(self.models, trained, samples.T)
+
+
+def importance(
+    losses: Sequence[Tensor], training: LocalTraining, counted: str, smoother: float
+) -> Tensor:
+    """Compute a client's weights ``[k]`` from the losses ``[n]`` of each of the centres."""
+    whole = torch.stack(list(losses)).cpu()
+    if counted == "batches":
+        parts = whole.split(training.batch_size, dim=1)
+        whole = torch.cat([p.mean(dim=1, keepdim=True).expand_as(p) for p in parts], dim=1)
+    counts = whole.argmin(dim=0).bincount(minlength=len(whole))
+    weights = (counts / counts.sum()).clamp_min(smoother)
+    return weights / weights.sum()

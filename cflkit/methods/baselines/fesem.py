@@ -83,7 +83,10 @@ class FeSEM(Method):
         self.models = self.models.repeat(k, 1)
 
     def nearest(self) -> Tensor:
-        """Return the nearest centre ``[m]`` of each client's last model (the E-step)."""
+        """Return the nearest centre ``[m]`` of each client's last model (the E-step).
+
+        All parameters are compared; the authors' code takes those of one dense layer.
+        """
         p = self.server.parameters
         latest, centres = self.latest[:, :p], self.models[:, :p]
         distances = torch.stack([(latest - centre).norm(dim=1) for centre in centres])

@@ -63,7 +63,7 @@ class FLUX(Method):
 
 
 def descriptor(client: Client, model: Tensor, components: int, span: float) -> NDArray[np.float64]:
-    """Describe a client's training samples: ``[2 + 2 · classes, k]``.
+    """Describe a client's training samples: ``[2 + 2 · classes, components]``.
 
     The rows are the mean and the deviation of the projected embeddings of all samples, then the
     means and then the deviations of each class; -1 if the client has no two samples of a class.
@@ -85,7 +85,7 @@ def descriptor(client: Client, model: Tensor, components: int, span: float) -> N
 
 
 def cluster(descriptors: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Cluster descriptors ``[m, rows, k]`` by DBSCAN; who is near nobody is a cluster of one.
+    """Cluster descriptors ``[m, rows, components]`` by DBSCAN; a client near nobody is alone.
 
     Each row is scaled to [0, 1] over all clients. The radius is where the sorted distances to the
     nearest client begin to grow fast.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit._bounds import STRICT, Angle, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import NOBODY, Ask, Client, Conversation, Request
+from cflkit.federation import NOBODY, Ask, Client, Conversation, Request, without_models
 from cflkit.methods.base import Method, Weighting
 
 
@@ -77,14 +77,14 @@ class PACFL(Method):
         yield from super().round(t)
 
     def cluster(self) -> Conversation[None]:
-        """Ask for the clients' directions, and cluster their smallest angles.
+        """Ask for the clients' directions, and cluster the clients by the angles between them.
 
         All clusters begin with the same model.
         """
         self.needs_everyone(t=0)
         everyone = torch.arange(self.server.clients)
         [question] = self.asks()
-        bases = yield question.only(NOBODY.replace(client_of=everyone, model_of=0 * everyone))
+        bases = yield question.only(without_models(everyone))
         angles = principal_angles(bases, self.signed, self.measure)
         cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
         self.divide(cut.fit_predict(angles))

@@ -1,26 +1,10 @@
-"""What clients are asked by more than one method, and how they weight models by their losses."""
-
-from collections.abc import Sequence
+"""What more than one method asks: the gradient of a client's loss, and how it is asked for."""
 
 import torch
 from torch import Tensor
 
-from cflkit.federation import (
-    NOBODY,
-    Ask,
-    Client,
-    Conversation,
-    Jobs,
-    LocalTraining,
-    Train,
-    check_finite,
-)
+from cflkit.federation import NOBODY, Ask, Client, Conversation, Jobs, Train, check_finite
 from cflkit.methods.base import Method
-
-
-def mean_loss(client: Client, model: Tensor) -> Tensor:
-    """Return a model's mean loss ``[1]`` on a client's training samples."""
-    return client.losses(model).mean()[None]
 
 
 def loss_gradient(client: Client, model: Tensor, samples: int | None) -> Tensor:
@@ -43,16 +27,3 @@ def reports(method: Method, rows: Tensor, t: int) -> Conversation[Tensor]:
     answers = torch.stack(list((yield request.only(jobs))))
     check_finite(answers, jobs, t)
     return answers
-
-
-def importance(
-    losses: Sequence[Tensor], training: LocalTraining, counted: str, smoother: float
-) -> Tensor:
-    """Compute a client's weights ``[k]`` from the losses ``[n]`` of each of the centres."""
-    whole = torch.stack(list(losses)).cpu()
-    if counted == "batches":
-        parts = whole.split(training.batch_size, dim=1)
-        whole = torch.cat([p.mean(dim=1, keepdim=True).expand_as(p) for p in parts], dim=1)
-    counts = whole.argmin(dim=0).bincount(minlength=len(whole))
-    weights = (counts / counts.sum()).clamp_min(smoother)
-    return weights / weights.sum()

@@ -47,7 +47,9 @@ class Sattler(Method):
     Notes
     -----
     The separation condition in the paper's equation on γ_max is not checked, and there is no pause
-    after a split, also as in that code. A cluster of one or two clients is never split.
+    after a split, also as in that code. A cluster of one or two clients is never split. That code
+    also keeps the models from before each split, and at the end a client may choose the best of
+    those on its path. Here, it has the last one.
     """
 
     eps1: Positive | None = None

@@ -35,7 +35,7 @@ class Scaffold(Method):
 
     Attributes
     ----------
-    own : Tensor
+    variates : Tensor
         ``[m, P + Q]``, the control variates of the clients. Those of the buffers are not used.
     common : Tensor
         ``[P + Q]``, the control variate of the server, which is their mean.

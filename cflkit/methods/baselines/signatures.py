@@ -14,9 +14,9 @@ from scipy.spatial.distance import pdist, squareform
 from cflkit._bounds import STRICT, Count, Natural, PositiveShare
 from cflkit.clustering import canonical_labels, k_means
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import NOBODY, Ask, Conversation, Jobs, Request
+from cflkit.federation import NOBODY, Ask, Client, Conversation, Jobs, Request
 from cflkit.methods.base import Method
-from cflkit.methods.baselines.questions import gradient_of, mean_loss, reports
+from cflkit.methods.baselines.questions import gradient_of, reports
 
 
 @dataclass(config=STRICT)
@@ -99,3 +99,8 @@ class Signatures(Method):
             drawn.append(self.server.drawn(members, count, t, cluster))
         present = torch.cat(drawn).sort().values
         return Jobs(self.models, self.labels[present], present)
+
+
+def mean_loss(client: Client, model: torch.Tensor) -> torch.Tensor:
+    """Return a model's mean loss ``[1]`` on a client's training samples."""
+    return client.losses(model).mean()[None]
