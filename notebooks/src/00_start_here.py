@@ -92,7 +92,7 @@ plots.show(
 # are. (What a client sends can still reveal something about its images: see [lesson 10](10_privacy_and_clients_that_come_and_go.ipynb).)
 #
 # **OCFL** (one-shot clustered federated learning) begins like FedAvg. An update is a long vector, so it has a direction, and
-# OCFL measures in each round how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
+# OCFL measures in each round how different the directions of the updates are. In the first round in which they become more different, it splits the clients, once, into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
 # a clustering algorithm, puts clients together whose updates are close. From then on, each cluster trains a model of its own.
 #
 # **Predict.** Which of the three is best, and which is worst? Which mean accuracy do you expect of one model per cluster? Write this number into the next cell, and execute the cells from there. Figure 2 then shows your guess.
@@ -205,7 +205,7 @@ print(
 )
 
 # %% [markdown]
-# The one model sees twenty times as many images as a client alone, and is still worse: a 6 that is upside down is a 9 for another office. The model of
+# The one model sees twenty times as many images as a client alone, and is still worse: a 6 that is upside down, like the third digit of the third row above, is a 9 for another office. The model of
 # a cluster has five times the images of a client, and all of them suit it.
 #
 # OCFL was not told the groups, nor how many there are. It used the updates, and one number that we chose: the smallest size of a cluster, which is a fifth of the clients.
@@ -221,7 +221,7 @@ print(
 # - A cluster's model has learned from more data than a client's own, and all of these data suit the client.
 #
 # Each lesson ends with claims: sentences that are either true or false in a run. We ran the lesson with twenty draws of clients (*seeds*), and counted how often each claim was true. Five draws were run twice more:
-# once with another implementation of the training (the *stacked engine*), and once with tiny changes of rounding (*the last bit perturbed*).
+# once with another implementation of the training (the *stacked engine*, or the *threads engine* if the lesson itself uses the stacked one), and once with tiny changes of rounding (*the last bit perturbed*).
 
 # %% tags=["claims"]
 one, alone, clustered = (values.mean() for values in accuracy.values())

@@ -13,7 +13,7 @@
 #
 # ![Four steps of one round of federated averaging in the upper row: send the model, train locally, return updates, average. The lower row has the phases of OCFL, which lesson 03 explains.](../figures/scheme_fedavg_ocfl.svg)
 #
-# *Upper row: a round of federated averaging. The lower row is OCFL, which [lesson 03](03_ocfl_temperature.ipynb) explains.*
+# *Look at the upper row, a round of federated averaging. (The lower row is for [lesson 03](03_ocfl_temperature.ipynb).)*
 #
 # **Answer.** Each client trains a copy of the model on its own data, and the server averages the copies. While a client trains, it drifts towards
 # its own optimum. Clients with similar data drift together, and the mean keeps most of their progress. Clients with different data drift apart, so in
@@ -203,7 +203,7 @@ plots.show(
 )
 
 # %% [markdown]
-# It ends about halfway. In a round, the clients together take about as many steps as the model of all data. That model takes them one after the other, but the clients take theirs side by side, and
+# FedAvg ends about halfway between the two references. In a round, the clients together take about as many steps as the model of all data. That model takes them one after the other, but the clients take theirs side by side, and
 # FedAvg gets only their mean. So it rises more slowly.
 #
 # ## Client drift
@@ -271,7 +271,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# We call the length of the updates the clients' *work*. The mean of similar clients keeps most of it. The mean of dissimilar clients keeps less than the 41 % of unrelated directions, because the groups pull *against*
+# We call the length of the updates the clients' *work*. The mean of similar clients keeps most of it. The mean of dissimilar clients keeps less than the 41 % of six unrelated directions, and far less than the 58 % of three, because the groups pull *against*
 # each other. With more epochs, the mean keeps a larger *share* in both federations. But the updates become much longer, and so does the length that is lost: a smaller share of a much longer way
 # is still more ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #

@@ -170,7 +170,7 @@ plots.show(
     2,
     "**Who wins depends on the test.** Each arrow is a client. It begins at the accuracy of its model on the client's own test images, and ends at the accuracy on images of all ten digits. "
     "Colours and marks are the groups.",
-    "Three blocks of fifteen arrows that point down. Those of one model for all are very short and lie near 0.87. Those of clients alone and of "
+    "Three blocks of fifteen arrows. Those of one model for all are short, point up or down, and lie near 0.87. Those of clients alone and of "
     "one model per cluster begin near 1 and fall to about a third.",
 )
 
@@ -262,7 +262,7 @@ else:
 #
 # ## One model can swing from group to group
 #
-# Above, one model for all was good everywhere. It can also fail for some groups. Figure 4 trains FedAvg on the same clients with five local epochs and two networks: the
+# Above, one model for all served every group. It can also fail for some groups. Figure 4 trains FedAvg on the same clients with five local epochs and two networks: the
 # perceptron from above, and `compact-cnn`, a small network with four convolutions. The *gap* is the accuracy of the group that is served best, minus that of the group that is served worst.
 #
 # **Predict.** Which of the two networks serves all three groups alike?
@@ -339,7 +339,7 @@ print(f"test images that another client trains on: {leaked:.0%}")
 # ## What we saw
 #
 # - The papers' groups differ in the classes that they see. Overlap and balance give four scenarios.
-# - A cluster's model is best on its own classes and knows no others. One model for all is a little worse at home, and as good abroad.
+# - A cluster's model is best on its own classes and knows no others. One model for all is worse at home (here by 0.11), and as good abroad.
 # - Which one to choose depends on how many foreign images a client will meet.
 # - One model for all can swing between groups. Whether it does depends on the network and its training.
 

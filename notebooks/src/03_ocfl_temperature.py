@@ -142,7 +142,7 @@ plots.show_frames(
     1,
     "**The umbrella closes, then opens.** Left: each client's update at its true angle to the mean update, which is the black handle; blue, orange, green and pink are 0°, 90°, 180° and 270°. "
     "(Only the angle to the handle is true. We chose the view in which the groups differ most.) The solid rim is the mean angle, and the dotted one that of round 1. "
-    "Middle: the distance of each pair of clients. Right: the temperature; the ring marks its first rise.",
+    "Middle: the distance of each pair of clients. Right: the temperature, one number for how large these distances are, which is defined below (the axis does not begin at 0). The ring marks its first rise.",
     "Three panels for one round. Ribs of four colours spread from the foot of a black handle to a rim; a matrix of 20 by 20 "
     "clients has four dark blocks on its diagonal; a line of the temperature falls for three rounds and then rises.",
     first=shown.index((first or 4) - 1),
@@ -160,7 +160,7 @@ plots.show_frames(
 # $$\gamma_{ij} = 1 - \frac{\Delta_i \cdot \Delta_j}{\lVert\Delta_i\rVert\,\lVert\Delta_j\rVert}, \qquad \Gamma = (\gamma_{ij}).$$
 #
 # The **temperature** says how large these distances are altogether. It is the root of the sum of all squared distances, divided by the value that this root would have
-# if all $m(m-1)$ distances were 2, for $m$ clients (extended paper, Definition 7):
+# if all $m(m-1)$ distances were 2, the largest possible, for $m$ clients (extended paper, Definition 7):
 #
 # $$T(\Gamma) = \sqrt{\frac{\sum_{i,j}\gamma_{ij}^2}{4\,m(m-1)}}.$$
 #
@@ -183,11 +183,11 @@ print(
 # %% [markdown]
 # ## The rule
 #
-# OCFL clusters in the first round whose temperature is higher than the one before, $T_t > T_{t-1}$. (The papers' listings have ≥, and the authors' code has >.) The rule has no threshold, and no number of
+# OCFL clusters in the first round whose temperature is higher than the one before, $T_t > T_{t-1}$. The rule has no threshold, and no number of
 # rounds to wait. The authors' idea is that the clients' updates first converge and then diverge, because their data do not fit together. The first rise is the sign. (It can come in round 2, before
 # any fall, as in most of the authors' runs on Fashion-MNIST.)
 #
-# **Write it.** The extended paper (section 6.3) suggests to watch a moving average over $w$ rounds instead. From round to round it gains $T_t$ and drops $T_{t-w}$, so it rises exactly if $T_t > T_{t-w}$. Return the first such round, in two to four lines.
+# **Write it.** The extended paper (section 6.3) suggests to watch a moving average over $w$ rounds instead. From round to round it gains $T_t$ and drops $T_{t-w}$, so it rises exactly if $T_t > T_{t-w}$. With $w = 1$ this is the rule above. Return the first such round, in two to four lines.
 # Until they are right, the lesson goes on with the solution of exercise 03.3.
 
 

@@ -349,7 +349,7 @@ plots.show(
 # ### Which two halves?
 #
 # The cluster is divided so that clients of different halves are as different as possible. As before, the nearest clusters are joined, but only until two are left, and the distance of two clusters
-# is now that of their two *least* similar clients (*complete linkage*). The authors' code does this. Their paper takes the two *most* similar clients (*single linkage*), because this makes the largest similarity across the halves as small as possible ([04b](04b_an_autopsy.ipynb#which-two-halves) compares both).
+# is now that of their two *least* similar clients (*complete linkage*). The authors' code does this, and their paper takes *single linkage* instead ([04b](04b_an_autopsy.ipynb#which-two-halves) compares both).
 
 
 # %%
@@ -467,7 +467,7 @@ for name, row in ends.items():
 # fewer rounds of their own, and in this run it is a little behind.
 #
 # > **An honest limit.** We chose 0.6, 0.5 and 1.2 because we knew the groups. A server would have to guess them. We have repeated this lesson with twenty other draws of such clients: 0.6
-# > was right in all twenty, and the pair of thresholds in only eight. OCFL also needs a number: its clusterer is told the smallest size of a cluster (20 % of the clients). This number is a share, so it
+# > was right for a cut in round 5 in all twenty, and the pair of thresholds in only eight. OCFL also needs a number: its clusterer is told the smallest size of a cluster (20 % of the clients). This number is a share, so it
 # > needs no unit. (Neither the authors' code nor the package checks another of Sattler's conditions, on the noise within halves: [04b](04b_an_autopsy.ipynb#deviations-from-the-paper).)
 #
 # ## What we saw

@@ -12,7 +12,7 @@
 # **Question.** Twelve clients have images and no labels. Each of them has sorted its images into a few piles, not very
 # well. Which piles of different clients show the same digit? And does this help to correct the images that lie in a wrong pile?
 #
-# ![Four rows of ten small digits, each a pile of another client; most digits of a row are the same, and some are others](../figures/06_piles.png)
+# ![Four rows of ten small digits, each row from one pile; in the first three rows one digit is most frequent, and the last row is mixed](../figures/06_piles.png)
 #
 # *Ten images from each of four piles. Two of the piles show mostly the same digit. Which two?*
 #
@@ -149,7 +149,7 @@ method, errors = train_autoencoders(federation, first)
 #
 # ## Why do errors tell?
 #
-# Figure 1 asks the first network of client 0 about three kinds of images.
+# Figure 1 asks the network of the first pile at the top (mostly 4s, like the third) about three kinds of images.
 
 # %% tags=["hide-input"]
 members = clusters.samples[0]
@@ -197,8 +197,7 @@ plots.show(
 #
 # $$\tilde d_k = \frac{d_k - \min d}{\max d - \min d}, \qquad \Pr\{\, \tilde d_k \le \vartheta \,\} \ge \alpha = 0.75.$$
 #
-# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. (The code asks whether
-# the 75 % quantile of $\tilde d_k$ is at most ϑ, which is the same.)
+# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits disagree on many images, by all amounts.
 #
 # The owner of $r$ asks the same about the images of its own cluster. If both agree, the two clusters are **associated**. (The
 # paper writes θ for ϑ, but in the other lessons θ is a model.)
@@ -276,6 +275,8 @@ else:
 
 # %% [markdown]
 # ## Strict or loose?
+#
+# Draw a line between any two associated clusters. Clusters that lines connect, directly or through others, form a **community**.
 #
 # **Predict.** Of the 43 local clusters (with the defaults), how many find a partner at ϑ = 0.2? And how many communities are there at ϑ = 0.6? Write this second number into the next cell, and execute the cells from there. Figure 3 then shows your guess.
 
@@ -359,7 +360,7 @@ plots.show_frames(
 # %% [markdown]
 # ## Communities train together
 #
-# Associated clusters form a graph. Its connected parts with two clusters or more are **communities**, and each of them trains one autoencoder by
+# Each community trains one autoencoder by
 # [federated averaging](01_federated_averaging.ipynb) over its clusters.
 
 # %%
@@ -554,7 +555,7 @@ members, isolated = fedcref.communities_of(new)
 print(f"same ϑ, other data: more than half of the clusters are isolated: {isolated > len(new) / 2}")
 
 # %% [markdown]
-# > **An honest limit.** The right ϑ depends on networks and data, and without labels nobody sees the black lines of Figure 3. Here, ϑ = 0.45 works for clients that share seven of ten images, which is more than in any experiment of the paper, and fails for those of the last cell. The paper has ϑ = 0.2,
+# > **An honest limit.** The right ϑ depends on networks and data, and without labels nobody sees the black lines of Figure 3. Here, ϑ = 0.45 works for clients that share seven of ten images, more than in the paper, and fails for those of the last cell. The paper has ϑ = 0.2,
 # > larger images, hundreds of them per class, and mostly no shared ones ([report 96](96_report_fedcref.ipynb)).
 #
 # ## What we saw

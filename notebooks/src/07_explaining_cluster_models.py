@@ -87,7 +87,7 @@ print(f"{len(models)} clusters, agreement with the groups (ARI) {ari:.2f}")
 # ## Put the pixels back, best first
 #
 # A **saliency map** gives each pixel of an image a number: how much it matters for the answer. If a map is right, its best pixels alone should be enough.
-# **Insertion** starts from a black image and puts the pixels back in the order of the map. After every step it asks the model for the
+# **Insertion** starts from a black image (unlike in the picture at the top, ink is bright and paper is black) and puts the pixels back in the order of the map. After every step it asks the model for the
 # probability of the class that it has predicted for the whole image. The score is the **area** under this curve, between 0 and 1.
 
 
@@ -105,7 +105,7 @@ def insertion(network, image, heat, c, step):
 
 
 # %% [markdown]
-# **Predict.** Figure 1 does this for three maps of one image, under the model of the cluster: GradCAM, a well-known method that we
+# **Predict.** Figure 1 does this for three maps of one image, under the model of the cluster, in the order A, B, C of the top picture: GradCAM, a well-known method that we
 # write below; **noise**, which is a random number for each pixel; and the brightness of the image itself. For each map, which share of the pixels must be back before the
 # probability is above 0.5 for the first time? Write your share for noise into the next cell, and execute the cells from there. Figure 1 then shows your guess.
 
@@ -189,7 +189,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back only the middle of the 3.
+# With the defaults, brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back mainly one stroke, from the upper right to the middle.
 # Noise, which brings back dots from everywhere, needs about a third. All the same, its area is far from 0 at the end. But first, what is GradCAM?
 #
 # ## GradCAM in three lines
@@ -404,7 +404,7 @@ for name, method in ways.items():
 # With the defaults, out-of-cluster every answer is wrong, and GradCAM's insertion is still 0.79, only a tenth below the one in-cluster. That of noise falls about as much. So the score follows the confidence of the model, even where it is confidently wrong. On the server's
 # test set, which has all digits, FedAvg's model is right twice as often as the clusters' models, and yet the score prefers the clusters.
 #
-# In the paper's ranking by insertion in-cluster (Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all comes last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
+# In the paper's ranking by insertion in-cluster (its Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all comes last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
 # does not show that the *maps* of clusters are better. (The authors themselves call the evaluation of maps an unresolved problem.)
 #
 # ## What noise must score

@@ -14,7 +14,7 @@
 #
 # ![Four published accuracies on one axis: 65 % for a single model, 78 % and 82 % for clusters, 80 % for a model per client](../figures/08_the_table.png)
 #
-# *The published table, drawn.*
+# *The published table, drawn. Where is the line that no method can cross?*
 #
 # **Answer.** First compute the best accuracy that is possible on these data. Nothing has to be trained for it, and no method can be expected to exceed it. Then run the methods, and measure
 # on samples that the training has not seen. A number that fits neither was measured in another way, or not at all.
@@ -199,11 +199,11 @@ plots.show_frames(
 
 # %% [markdown]
 # At the tutorial's $h = 2$, the rule is right in 82 of a hundred cases. For nine of ten, $h$ must be about 2.5. The raised feature has the value $z$ with the density $\varphi(z - h)$, where $\varphi$ is the
-# density of the standard normal distribution. Each of the other three is below $z$ with the probability $\Phi(z)$. So the best possible accuracy, the **ceiling**, is
+# density of the standard normal distribution. Each of the other three is below $z$ with the probability $\Phi(z)$, the area under $\varphi$ up to $z$. So the best possible accuracy, the **ceiling**, is
 #
 # $$A = \int \varphi(z - h)\, \Phi(z)^3 \, dz .$$
 #
-# One model for all clients does not know the group. It must tell ten classes apart, of which two (3 and 6) occur twice as often as the others. By Bayes' rule, the best answer is then the class $c$ with the largest
+# One model for all clients does not know the group. It must tell ten classes apart, of which two (3 and 6) occur twice as often as the others. By Bayes' rule, the probability of class $c$ is proportional to $s_c e^{h z_c}$. So the best answer is the class $c$ with the largest
 # $h z_c + \log s_c$, where $z_c$ is its feature and $s_c$ its share. So a rarer class needs a larger feature to win. (In the code, this is divided by $h$.)
 
 # %% tags=["nbval-check-output"]
@@ -325,7 +325,7 @@ plots.show(
     3,
     "The tutorial's table (black) and our runs after the last round. Dotted lines are the ceilings for new samples; they do not bound accuracies on training samples, which a model can learn by heart.",
     "Three rows. Single model: published 65, ours near 60 on both kinds of samples. Clustered: published 78 and 82, "
-    "ours near 80 on new samples and 83 on training samples. Per client: published 80, ours near 72 on new samples and 99 on training samples.",
+    "ours near 80 on new samples and 83 on training samples. Per client: published 80, ours near 71 on new samples and 99 on training samples.",
 )
 
 # %% [markdown]
@@ -333,8 +333,8 @@ plots.show(
 #
 # - **Per-Client.** On its training samples, a client's own model is nearly always right (about 99 %), because it has learned them by heart. On new samples it is right in about 71 %, between the two other methods. The published 80 % fits neither number. The
 #   tutorial's clients have no other samples. So if its function had been called, it would have measured the triangle, and a reader would have concluded that clients should not cooperate.
-# - **Clustered.** The 82 % lies just below the ceiling, and our 80 % comes close to it. What the 78 % measures is not said. If it is an accuracy on all ten classes, it is impossible, because a method
-#   that does not know the group cannot be expected to get above 68 %. If it is an accuracy on the clients' own classes, we do not know how it differs from the 82 %.
+# - **Clustered.** The 82 % lies just below the ceiling, and our 80 % comes close to it. What the 78 % measures is not said. If it is an accuracy on all ten classes, it is impossible: there a sample
+#   may come from any group, so that no method can be expected to get above 68 %. If it is an accuracy on the clients' own classes, we do not know how it differs from the 82 %.
 # - **Single Model.** 65 % is possible, but our FedAvg has not reached it after sixty rounds (about 59 %).
 #
 # The last column, ten rounds of "Discovery Time", is a setting of the code and not a result.
@@ -379,7 +379,7 @@ print("the same clusters before the first round:", same)
 # So the fault costs some rounds after the clustering, and nothing in the end. The warm-up costs all of its rounds, and nothing is gained by it here: the gradients of the untrained model already give the true clusters
 # ([ARI](99_glossary.ipynb#ari) 1). [08b](08b_tutorial_022_controls.ipynb#signatures-what-a-client-sends-for-the-clustering) shows why, and when a warm-up helps.
 #
-# A reviewer might name another fault first: Ward's linkage needs Euclidean distances, and the code gives it cosine distances. If this is corrected, nothing changes ([08b](08b_tutorial_022_controls.ipynb#the-faults-one-at-a-time)).
+# A reviewer might name another fault first: Ward's linkage, by which the code joins clients, needs Euclidean distances, and the code gives it cosine distances. If this is corrected, nothing changes ([08b](08b_tutorial_022_controls.ipynb#the-faults-one-at-a-time)).
 # So ask two questions about a fault: is it really one, and what does it cost?
 #
 # > **An honest limit.** A ceiling says what is impossible, not what is true: perhaps 65 % was measured, and perhaps it was not. Our ceilings are for a model that may answer with any class. A client that knows its own classes can choose

@@ -87,7 +87,7 @@ federation, truth = clients_of("four")
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. In every round, each client picks the model that has the lowest loss on its own images.
 # - **pFedGraph** (Ye et al.): this method has no clusters. Each client gets its own weights, which are larger for clients with similar updates.
 # - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images do not look strange to a network, up to a threshold. (We set the threshold half-way between its largest score
-#   within groups and its smallest score between groups. A server could not do this, because it does not know the groups.)
+#   within groups and its smallest score between groups. On four angles the two overlap, so this is a compromise. A server could not even do this, because it does not know the groups.)
 #
 # `mixing.watched` lets each method run as usual, and measures a matrix after each round.
 
@@ -198,11 +198,11 @@ plots.show_frames(
 # %% [markdown]
 # Read the framed row from left to right:
 #
-# - **FedAvg:** twenty equal bars, because everybody gets the same model. **Local:** a single bar, for the client's own model.
+# - **FedAvg** (picture D): twenty equal bars, because everybody gets the same model. **Local** (B): a single bar, for the client's own model.
 # - **OCFL** is FedAvg until it clusters. Then four blocks appear at once, and each row is an equal mean of five models.
 # - **IFCA** begins with $k$ random models, so in round 1 a client shares with all clients who happened to pick the same model. Later it has the same blocks as OCFL.
-# - **pFedGraph** has these blocks, too, although nobody told it that there are groups.
-# - **EMD-CFL** has grey cells outside of the blocks here: half of the row belongs to the group whose digits are turned by another 180 degrees. We come back to this.
+# - **pFedGraph** has these blocks, too, although nobody told it that there are groups. So three methods share picture A.
+# - **EMD-CFL** (C) has grey cells outside of the blocks here: half of the row belongs to the group whose digits are turned by another 180 degrees.
 #
 # ## The matrix
 #
