@@ -513,7 +513,7 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 #   This is the trouble for one shared model, and the clue
 #   to the clusters.
 #
-# The next cell checks what this lesson says happened. A claim is true if it holds in each of the federations above. The claim about the share and the lost length is about the means over them.
+# The next cell checks what this lesson says happened. A claim is true if it holds in each of the federations above. The claim about the share and the lost length is about the means over them, and the two claims about rounds are about the first three.
 # We also ran the whole lesson with other seeds, each time with one federation (`repeats = 1`). The cell prints how often
 # each claim held there. Last digits of all numbers can differ between processors.
 

@@ -809,8 +809,8 @@ for w in (1, 2, 3, 5):
     print(f"window {w}: first rise in round", *[first_rise(curve, w) or "-" for curve in curves])
 
 # %% [markdown]
-# A wider window cannot fire before it can look back, and it ignores short rises. It is meant for curves on which single rounds jitter; we have none here. Where the curve rises from the start, it only fires later. After a valley it fires later or in the same round.
-# If the curve rises from the start, that is in round $w + 1$: compare this with the output above.
+# A wider window cannot fire before it can look back, and it ignores short rises. It is meant for curves on which single rounds jitter, and we have no such curve here. Where the curve rises from the start, a wider window only fires later. After a valley it fires later or in the same round.
+# If the curve rises from the start, a window of $w$ fires in round $w + 1$: compare this with the output above.
 #
 # ## Clients that come later
 #

@@ -217,7 +217,7 @@ print("same norms:", np.allclose(by_hand, norms[0], rtol=1e-4))
 # $\varepsilon_1 = \max_t \lVert\bar\Delta^t\rVert / 10$, where $\bar\Delta^t$ is the mean update of round $t$, and
 # $\varepsilon_2$ between $\varepsilon_1$ and $10\,\varepsilon_1$. We take the upper end.
 #
-# Figure 1 draws both norms with four of these pairs. In which rounds would each pair split?
+# Figure 1 draws both norms with three pairs of the table, and with the pair that Sattler's rule gives here. In which rounds would each pair split?
 
 # %% tags=["hide-input"]
 rule = np.mean([sattler.recommended_thresholds(norm[:, 0]) for norm in norms], axis=0)
@@ -293,7 +293,7 @@ for factor in (1, 3, 10):
     print(f"ε₂ = {factor:2d} ε₁: would split in {may.mean():4.0%} of {len(longer)} rounds, {at}")
 
 # %% [markdown]
-# **With the defaults**, and with this one seed, the mean does fade to a tenth, a few rounds later. So the rule waits until the mean has faded. Then $\varepsilon_2$ decides: at the lower end of its interval the rule splits in a third of the rounds, and at the upper end in one.
+# **With the defaults**, and with this one seed, the mean does fade to a tenth, a few rounds later. So the rule waits until the mean has faded. Then $\varepsilon_2$ decides: at the lower end of its interval the rule splits in a third of the rounds, and at the upper end in one round of 40.
 #
 # A threshold is a length in the space of parameters. Such lengths depend on the learning rate, on the number of local
 # steps and on the network.
@@ -647,7 +647,7 @@ for name in (name for name in blood.summary if not name.endswith(records.AS_PUBL
 # **In this run** (one seed) buffers make the temperature more than three thousand times smaller. The archive's is smaller still, by a factor of about 2.4. It rises in round
 # 2 both ways, as in the archive. And here buffers do not spoil the clusters: k-means and HDBSCAN find the true groups both ways. Affinity propagation
 # does so with the parameters and the right sign. *As published* it has the buffers and the wrong sign, and then its mean over 50 rounds is the
-# printed 0.23. This run cannot tell which of the two spoils it. On MNIST, where the network has no buffers, the wrong [sign](#the-second-culprit-two-wrong-signs) alone does ([report 93](93_report_ocfl.ipynb)). Mean shift has 0.83 in place of 0.78.
+# printed 0.23. This run cannot tell which of the two spoils it. On MNIST, where the network has no buffers, the wrong [sign](#the-second-culprit-two-wrong-signs) alone does ([report 93](93_report_ocfl.ipynb)). For mean shift, our run gives 0.83 as published, and 0.78 is printed.
 #
 # <a id="the-other-threshold-briggs-cut"></a>
 #

@@ -11,7 +11,7 @@
 #
 # This appendix belongs to [05 Found, but too late](05_emd_cfl.ipynb), and is for readers who want to check its results. It computes an
 # earth mover's distance as a linear programme, and compares four distances between clients on two shifts, with several seeds. It asks where
-# a working threshold comes from, and what happens if only some clients take part. It runs thirteen methods side by side. With other parameters, it makes our runs at the paper's scale. The clients are simpler than the lesson's: eight of them, in two groups, upright and turned by 90 degrees. In this notebook, "the lesson's shift" is this one, and "the lesson's ε" is 0.08.
+# a working threshold comes from, and what happens if only some clients take part. It runs thirteen methods side by side. With other parameters, it makes our runs at the paper's scale. The clients are simpler than the lesson's: eight of them, in two groups, upright and turned by 90 degrees. In this notebook, "the lesson's shift" means this turn by 90 degrees, and "the lesson's ε" is 0.08. Both are simpler than those of lesson 05.
 #
 # **Study minutes:** 80. **Minutes on two cores:** 3
 #
@@ -843,7 +843,7 @@ bars = {
 }
 
 # %% [markdown]
-# We try a quarter turn, inverted grey levels (`inverted`), and the paper's four rotations by 0, 90, 180 and 270 degrees (`four`). Look how the two ends move with the local epochs.
+# We try a quarter turn, inverted grey levels (`inverted`), and the paper's four rotations by 0, 90, 180 and 270 degrees (`four`). Look at how the two ends move with the local epochs.
 # Where no ε works, the left cross is the smallest score between groups, and the right one is the largest within.
 
 # %% tags=["hide-input"]
@@ -858,7 +858,7 @@ if bars:
         "Working ranges of ε by shift and by number of local epochs.",
         "Horizontal bars on a logarithmic axis of epsilon, one per shift and number of epochs. With "
         "the defaults, the bars of the quarter turn and of the inversion are wide, and the rows of "
-        "the four rotations have a thin line with crosses, or a short bar.",
+        "the four rotations have a thin line with crosses.",
     )
 
 # %% [markdown]

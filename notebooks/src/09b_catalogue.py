@@ -410,7 +410,7 @@ plots.show(
     2,
     "Where the last round's models come from, and the mean accuracy on the clients' own test images. "
     "Methods are sorted by accuracy.",
-    "Stacked horizontal bars beside dots. With the defaults, all methods at the top have a third of light blue "
+    "Stacked horizontal bars beside dots. With the defaults, nearly all methods at the top have a third of light blue "
     "and two thirds of dark blue, with accuracies near 0.92. Bars with light blue alone are near 0.87. Bars "
     "with much orange lie at the bottom, below 0.8.",
 )
@@ -515,7 +515,7 @@ plots.show(
     3,
     "Accuracy after the last round against the bytes that are sent in both directions. Open markers train "
     "more than one model per client and round. The height of a label is not an accuracy: only the marker is.",
-    "A scatter plot with one marker and name per method. With the defaults, a dozen methods are at the top "
+    "A scatter plot with one marker and name per method. With the defaults, ten methods are at the top "
     "left, with an accuracy near 0.92 and FedAvg's bytes. Local has no bytes and 0.87. EMD-CFL, FedEM and FedRC "
     "are far to the right, and lower.",
 )
@@ -679,7 +679,7 @@ for name in SHOWN:
 #    harm (Figure 2, orange). If FedAvg is better for everybody, clusters may still help, but less is at stake (Figure 4, IID). A
 #    method with clusters must be better than all three.
 # 2. **Are there groups?** Draw the matrix of cosine distances of the first updates, and sort it by a hierarchical clustering. It costs nothing, since the server has the updates anyway. Square blocks of *small* distances on the diagonal mean groups. (In [lesson 03](03_ocfl_temperature.ipynb), small distances are dark.)
-# 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good, but the threshold fits only this number of images and these labels (Figure 4). They send at most half more than FedAvg (Figure 3).
+# 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good, but the threshold fits only this number of images and these labels (Figure 4). They send at most one and a half times as many bytes as FedAvg (Figure 3).
 # 4. **You know $k$?** FlexCFL, CFLGP, FeSEM or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
 # 5. **Single clients, or clients between groups?** Compare each client's model with one that it trains alone, on validation
 #    images, and let it keep the better one. In Figure 4, pFedGraph and OCFL with HDBSCAN or affinity propagation lose

@@ -398,9 +398,8 @@ print(means.round(2).to_string())
 # %% [markdown]
 # With the defaults, there are three answers:
 #
-# - **The clusters go first.** Up to σ = 0.06, OCFL-KM finds the groups in each seed. OCFL-HDB does so up to σ = 0.03. At σ =
-#   0.06, it finds them in two of three seeds. At σ = 0.1, OCFL-KM puts one of the ten clients into the wrong group in each seed,
-#   and OCFL-HDB loses the groups. The oracle hardly notices this noise.
+# - **The clusters go first.** Up to σ = 0.06, both OCFL-KM and OCFL-HDB find the groups with each of the three seeds. At σ = 0.1, OCFL-KM finds them with one
+#   seed alone, and OCFL-HDB with none. The oracle hardly notices this noise.
 # - **Small clusters pay most.** A cluster's model is a mean, and so is its noise. With five members, the noise is divided by $\sqrt 5$. In a cluster of one, nobody helps. At σ = 0.2, the oracle has lost 6 points, and
 #   clusters of one have lost more than 35. Size is not everything, though: FedAvg averages ten updates, and still loses more than the oracle. We have not examined why.
 # - **The guarantee is nearly empty here.** The clusters are lost at an ε of several thousand. A promise that means something

@@ -101,7 +101,7 @@ plots.show(
     "printed figures are counts; counts in narrow parts are left out.",
     "Stacked horizontal bars, one per table of each paper. Most bars are light grey, which is not "
     "run. Parts of the tables of ocfl, ocfl-extended, ocfl-explanations and emd-cfl have other "
-    "answers. The bar of fedcref is grey from end to end.",
+    "answers. The bar of fedcref is grey from end to end, and that of tutorial-022 is dark: no code produces its numbers.",
 )
 
 # %% [markdown]
@@ -327,8 +327,7 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 # the light one is $\delta_2$. The shape of a mark is the answer of the rule. Each panel reaches three times $\delta_2$ to both
 # sides, and a small triangle at an edge stands for a mark that lies beyond it. A dash at the right edge says that the paper
 # prints a dash, and its colour is the answer. At the papers' scale,
-# OCFL's four variants have
-# three seeds per scenario, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
+# OCFL's four variants have three seeds per scenario in Tables 1 and 2, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
 # are counted, and stand in a table below.
 
 # %% tags=["hide-input"]
@@ -344,7 +343,7 @@ for number, table in enumerate(pictured, 3):
         "Small panels of marks around a vertical band at zero. A mark is the difference between our mean and "
         "the published number, with a line over its interval. The shape of the mark is the answer.",
     )
-if not tables:
+if not pictured:
     print(f"No record has the parameters of a table of {view.paper}.")
 
 # %% [markdown]

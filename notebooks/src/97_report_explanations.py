@@ -225,7 +225,7 @@ for name, row in means.loc[sets].iterrows():
 # %% [markdown]
 # ## Our runs
 #
-# Our runs at the reduced scale have compact networks and train as the reduced runs of the [report on OCFL](93_report_ocfl.ipynb). They are
+# Our runs at the reduced scale have compact networks and are trained like the reduced runs of the [report on OCFL](93_report_ocfl.ipynb). They are
 # explained in sixteen steps (`params/explanations/reduced/`).
 #
 # At the paper's scale, `python -m cflkit run notebooks/07b_explanations_controls.ipynb -f
@@ -256,8 +256,7 @@ print(f"other clusters at the end in {(~agree).sum()} of {len(agree)} pairs of r
 
 # %% [markdown]
 # Where they differ, the two sets of runs are two draws of one experiment. They were made by different versions of the kit, which may round
-# differently. [Report 93](93_report_ocfl.ipynb#scatter-that-no-seed-causes) shows that rounding alone can change the clusters where classes overlap. Nine of the 25 pairs have disjoint classes, though. Seven of these are
-# Sattler's or Briggs' method, with which it did not try rounding.
+# differently. [Report 93](93_report_ocfl.ipynb#scatter-that-no-seed-causes) shows that rounding alone can change the clusters where classes overlap. Nine of the 25 pairs have disjoint classes, though. Eight of these are of methods with which it did not try rounding: Sattler's, Briggs' and OCFL-AFF as published. The ninth is OCFL-MS.
 #
 # Look at the baseline before you compare with it. A FedAvg model at chance level (about 0.1 with ten classes) answers the same for every
 # image. It has nothing to explain, and its areas equal its constant confidence. On the CIFAR-10 subset this is what happened: FedAvg did
@@ -531,7 +530,7 @@ print(", ".join(f"{name} {mean:.2f}" for name, mean in far.mean().items()))
 # 8. **Area of the mean curve, mean of the areas.** The paper (footnotes 9 and 11) averages curves over a batch and takes one area, to be
 #    faster. For batches of equal size the two are equal. Only the spread needs an area for each image. Ours (quantiles over images) is not
 #    theirs (over batches).
-# 9. **Deletion's ranks** are printed with the highest first (Figure 8), and so are they in the ledger. Figure 3 above has both orders.
+# 9. **Deletion's ranks** are printed with the highest first (Figure 8), and the ledger has them in the same order. Figure 3 above has both orders.
 # 10. **Out-of-cluster ranks** (Figure 17). A method that never clustered has no score, and the authors' tests answered that with NaN.
 #     `stats.compare` refuses missing scores. We rank five methods where all have some. The ledger has the scores, not these ranks.
 # 11. **Scale.** All runs above but one have compact networks, fewer images and, for BloodMNIST and CIFAR-10, other images than the paper's. PathMNIST

@@ -145,8 +145,7 @@ exercise = Implement(
 # %% [markdown]
 # ## 05.3
 #
-# Let $s_{ij}$ be the scores of $m$ clients. As in the lesson, an edge joins clients $i$ and $j$ if *both* $s_{ij}$ and
-# $s_{ji}$ are below $\varepsilon$. The matrix need not be symmetric.
+# Let $s_{ij}$ be the scores of $m$ clients. An edge joins clients $i$ and $j$ if they agree as in the lesson: *both* $s_{ij}$ and $s_{ji}$ are below $\varepsilon$. The matrix need not be symmetric.
 #
 # Here the clusters are the *connected components*: two clients are in the same cluster if a chain of edges leads from
 # one to the other. A client without edges to others is a cluster of its own. Every pair has been compared, and no score
