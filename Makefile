@@ -58,7 +58,7 @@ test: lint staged ## Lint, types, unit, property, golden, lessons and reports (m
 MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 \
 	GLIBC_TUNABLES=glibc.malloc.tcache_count=0
 
-nightly: lint staged ## What takes hours: kills, processes over sockets, the book, the last bit perturbed, other machines
+nightly: lint staged ## What takes hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed, other machines
 	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2
 	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb
 	'$(BIN)/python' tests/full.py
@@ -86,7 +86,7 @@ reset: ## Bring the lessons back as they were; what you changed is kept in data/
 			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "your copy: $$kept/$${lesson##*/}" || exit 1; fi; \
 		git --literal-pathspecs restore --source=HEAD --staged --worktree "$$lesson" && echo "restored: $$lesson" || exit 1; done
 
-bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stacked
+bench: $(READY) ## Seconds per round of each engine, plain loops and Flower; growth with clients, lockstep, a real federation
 	'$(BIN)/python' tests/benchmark.py
 
 notebooks: $(READY) ## Build and execute the notebooks from their sources, and the README's tables

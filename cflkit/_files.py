@@ -42,9 +42,9 @@ def unwritable(path: Path, error: BaseException) -> OSError:
 
 
 def abandoned(draft: Path) -> bool:
-    """Return whether the process whose number is in the name of a draft has ended.
+    """Return whether no other process can still be writing a draft with its number in the name.
 
-    A name without a number is of no draft.
+    That process has ended, or is this one. A name without a number is of no draft.
 
     Numbers are given again: a process that began after the draft was last changed is another one.
     """

@@ -71,12 +71,12 @@ def grade(exercise: str, answer: Any, seed: int) -> None:
 
 def hint_for(exercise: str, answer: Any, seed: int) -> str | None:
     """Judge an answer; return None if it is right, and a hint otherwise. See `check`."""
-    known, rng = exercise_of(exercise), np.random.default_rng(seed)
-    if isinstance(known, Predict):
-        return known.hint(answer, rng)  # it runs an experiment, which takes long on some machines
-    if isinstance(known, Implement):
+    task, rng = exercise_of(exercise), np.random.default_rng(seed)
+    if isinstance(task, Predict):
+        return task.hint(answer, rng)  # it runs an experiment, which takes long on some machines
+    if isinstance(task, Implement):
         try:
-            return within(SECONDS, lambda: known.hint(answer, rng))
+            return within(SECONDS, lambda: task.hint(answer, rng))
         except TimeoutError:
             return f"The check was ended after {SECONDS} seconds. Does a loop never end?"
     raise CourseError(

@@ -40,8 +40,8 @@ STALE = {
 }
 # The methods of the federation that is shown
 SHOWN = ("fedavg", "ifca:k=2")
-# The commands of which the same call goes on where an interrupted one stopped
-RESUME = ("run", "grid", "federate")
+# The commands of which the same call goes on from what an interrupted one has kept
+RESUME = ("run", "grid", "federate", "compare")
 # The characters of an error after which it is cut off, since it may repeat what was given
 LONGEST = 2000
 
@@ -55,7 +55,7 @@ class Commands(click.Group):
             return super().invoke(ctx) or 0
         except KeyboardInterrupt:
             resumes = ctx.invoked_subcommand in RESUME
-            what = "; the same command goes on from the last checkpoint" if resumes else ""
+            what = "; the same command goes on from what was kept, if anything" if resumes else ""
             print(f"interrupted{what}", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:  # see `__main__.entry`
@@ -339,12 +339,12 @@ def show_ledger(
     book = ledger.ledger() if IS_CLONE else ledger.read()
     path = ledger.write(book, output)
     asked = book[of_paper & (book["table"].eq(table) | (table is None))]
-    run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
+    has_run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
     if as_json:
-        print(asked[run | everything].to_json(orient="records", indent=2))
+        print(asked[has_run | everything].to_json(orient="records", indent=2))
         return
-    if everything or run.any():
-        cells = lists.formatted(asked[run | everything])
+    if everything or has_run.any():
+        cells = lists.formatted(asked[has_run | everything])
         show(cells.to_dict("records"), False, keys=list(cells).index("published"))
         print()
     show(ledger.counts(asked).reset_index().to_dict("records"), False, keys=3)
@@ -403,7 +403,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
 
 @cli.command("replay", epilog=example("replay 1a2e169e --rounds 1"))
 @click.argument("id")
-@click.option("--rounds", type=COUNT, help="How many rounds (default: 2).")
+@click.option("--rounds", type=COUNT, help="How many (default: 2, or all if a record needs them).")
 @JSON
 def replay_record(id: str, rounds: int | None, as_json: bool) -> int:
     """Run the first rounds of a record again and compare.

@@ -89,9 +89,9 @@ def clustering_accuracy(truth: ArrayLike, labels: ArrayLike) -> float:
     truth, labels = np.asarray(truth), np.asarray(labels)
     if not truth.size or truth.shape != labels.shape:
         raise ValueError(f"needs as many labels on both sides, not {truth.shape}, {labels.shape}")
-    names = matched(truth, labels)
-    guesses = np.array([names.get(cluster, -1) for cluster in labels.tolist()])
-    return float((guesses == truth).mean())
+    guesses = map(matched(truth, labels).get, labels.tolist())  # None without a match
+    pairs = zip(guesses, truth.tolist(), strict=True)
+    return float(np.mean([guess == label for guess, label in pairs]))
 
 
 # --- The summary of a run ------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def room_of(path: Path) -> str:
     first = path.relative_to(PACKAGE).parts[0]
     if path.parent.name == "baselines":
         return "baselines"
-    return ROOMS.get(first, ROOMS.get(first.removesuffix(".py"), "ring 1"))
+    return ROOMS.get(first, "ring 1")
 
 
 def main() -> int:

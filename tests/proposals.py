@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.grid import Job
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.records import Record
+from cflkit.reproduce.records import AS_PUBLISHED, Record
 from cflkit.reproduce.values import read_yaml
 
 SEEDS = {"seed", "partition_seed"}
@@ -76,7 +76,7 @@ def proposals(minutes: float, cuda: bool) -> list[Proposal]:
         if needs["device"] == "cpu" or cuda:
             own = run.model_dump()
             twins = [r for r in done if not differing(own, r) - SEEDS]
-            numbers = 0 if twins else missing_numbers(run.folder, own, book)
+            numbers = 0 if twins else missing_numbers(replace(like, parameters=own), book)
             alike = str(sorted((name, own[name]) for name in own.keys() - SEEDS))
             found.setdefault(alike, Proposal(job, like, len(twins), numbers))
     return sorted(found.values(), key=lambda one: (-one.numbers, one.seeds, one.minutes))
@@ -94,9 +94,9 @@ def nearest(parameters: Mapping[str, Any], folder: str, done: list[Record]) -> R
     return min(fitting, key=lambda r: (len(own[r.id]), r.provenance["minutes"]), default=None)
 
 
-def missing_numbers(folder: str, parameters: dict[str, Any], book: pd.DataFrame) -> int:
-    """Count the published numbers of a run's scenario that no run at its scale has."""
-    run = Record(grid.PARAMS, folder, parameters, {}, {})
+def missing_numbers(run: Record, book: pd.DataFrame) -> int:
+    """Count the published numbers of a run's scenario and methods that no run at its scale has."""
+    methods = {name.removesuffix(AS_PUBLISHED) for name in run.summary}
     count = 0
     for name, paper in PAPERS.items():
         if (scale := ledger.scale(run, name)) is None:
@@ -104,10 +104,8 @@ def missing_numbers(folder: str, parameters: dict[str, Any], book: pd.DataFrame)
         prefix, _ = ledger.SCALES[scale]
         cells = book[(book["paper"] == name) & (book[f"{prefix}status"] == "not run")]
         wanted = ledger.scenario_of(run, name)
-        only = parameters.get("only")
         for cell in cells.to_dict("records"):
-            method = paper.methods.get(cell["method"])
-            here = method is not None and (only is None or method in only)
+            here = paper.methods.get(cell["method"]) in methods
             count += here and ledger.scenario_in(cell) == wanted
     return count
 

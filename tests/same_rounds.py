@@ -28,6 +28,7 @@ RUNS = [
     ),
     ("06b_fedcref_controls", "-p iterations 2"),
     ("07b_explanations_controls", "-p rounds 6 -p briggs_rounds 3"),
+    ("08b_tutorial_022_controls", "-p rounds 4 -p warm_up 2 -p clients 6"),
 ]
 
 

@@ -76,6 +76,14 @@ def test_a_partition_gives_its_clients_in_another_order():
     assert split.take(range(6)).hash == split.hash != taken.hash
 
 
+def test_clusters_may_have_been_left_out():
+    assert changes.affected("join", [0, 0, 2, 2]) == [1, 3]
+    assert changes.affected("drift", [0, 0, 2, 2]) == [1, 2]
+    assert changes.presence("random", [0, 2], 5, 0, seed=0).all()
+    with pytest.raises(ValueError, match="needs two true clusters"):
+        changes.presence("drift", [1, 1], 5, 2, seed=0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

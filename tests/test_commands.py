@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import sentences
 
-from cflkit import __main__, _project
+from cflkit import __main__, _project, compare
 from cflkit.__main__ import main
 from cflkit.commands import cli
 from cflkit.reproduce import grid, ledger, notebooks, records, run_messages
@@ -360,7 +360,10 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
     monkeypatch.setattr(notebooks, "run", interrupted)
     monkeypatch.setattr(records, "find_record", interrupted)
     assert main(["run", str(OCFL)]) == 130
-    told = "interrupted; the same command goes on from the last checkpoint\n"
+    told = "interrupted; the same command goes on from what was kept, if anything\n"
+    assert capsys.readouterr().err == told
+    monkeypatch.setattr(compare, "results", interrupted)
+    assert main(["compare", "mine.py"]) == 130
     assert capsys.readouterr().err == told
     assert main(["replay", "mine"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
@@ -388,7 +391,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
         assert process.stdout.read() == ""
     assert process.returncode == 130
     assert [line for line in rest if not line.startswith("round ")] == [
-        "interrupted; the same command goes on from the last checkpoint"
+        "interrupted; the same command goes on from what was kept, if anything"
     ]
     with python(*command) as process:
         _, err = process.communicate()
@@ -657,7 +660,8 @@ def test_a_run_is_told_in_few_lines():
 @pytest.mark.slow
 def test_every_record_can_be_told():
     for record in records.find_records():
-        assert [*run_messages.story(record)]
+        head, *_ = run_messages.story(record)
+        assert re.match(r"(1 method|(?!1 )\d+ methods)\b", head)
 
 
 def test_rounds_are_told_in_one_line_that_changes_or_in_few_lines(monkeypatch):

@@ -78,11 +78,24 @@ def test_the_tables_say_what_was_measured(tmp_path, capsys):
         ("mine.csv", "situation,value\nbase,", "lacks the columns accuracy"),
         ("mine.csv", "situation,value,seed,method,accuracy\nnowhere,,0,Mine,0.5\n", "nowhere"),
         ("mine.csv", "situation,value,seed,method,accuracy\n" + 2 * "base,,0,Mine,1\n", "one row"),
+        ("mine.csv", "situation,value,seed,method,accuracy\nbase,,0,Mine,87.5\n", "from 0 to 1"),
+        ("mine.csv", "situation,value,seed,method,accuracy\nbase,,0,Mine,\n", "from 0 to 1"),
     ],
 )
 def test_what_is_no_method_and_no_table_is_refused(name, text, reason, tmp_path, refuse):
     (tmp_path / name).write_text(text)
     assert reason in refuse("compare", tmp_path / name, "-o", tmp_path / "out")
+
+
+def test_a_method_that_diverged_has_no_costs():
+    mine = TABLE[(TABLE["method"] == "Oracle") & (TABLE["situation"] == "base")]
+    rows = mine.assign(method="Mine", accuracy="0", trainings="", megabytes="", hurt="")
+    assert "nan" not in compare.markdown(compare.summary(rows))
+
+
+def test_a_class_may_have_a_second_name(tmp_path):
+    (tmp_path / "mine.py").write_text(FILE.format(name="Mine", option="") + "\nOther = Mine\n")
+    assert compare.load(tmp_path / "mine.py").__name__ == "Mine"
 
 
 def test_a_method_is_told_what_it_has_options_for(tmp_path):

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import threading
 import zipfile
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -325,6 +326,21 @@ def test_letters_may_be_single_files_that_were_packed_again(nowhere, monkeypatch
     (place / f"{name}.gz").write_bytes(gzip.compress(content[:-1] + b"x"))
     with pytest.raises(DatasetError, match=r"test-labels.* is damaged"):
         datasets.load("emnist-letters")
+    (place / f"{name}.gz").write_bytes(packed[:-9])
+    with pytest.raises(DatasetError, match=r"test-labels.* is damaged"):
+        datasets.load("emnist-letters")
+
+
+def test_the_home_of_no_user_is_no_folder_of_data(monkeypatch):
+    monkeypatch.setenv("CFLKIT_DATA", "~no-such-user/data")
+    with pytest.raises(DatasetError, match="~no-such-user/data, which is not a folder"):
+        datasets.load("mnist")
+
+
+@pytest.mark.parametrize("change", [lambda o: o - 1, lambda o: o / 1, lambda o: o[:, None]])
+def test_owners_are_whole_numbers_from_0(small, change):
+    with pytest.raises(DatasetError, match="whole numbers from 0"):
+        replace(small, owners=change(torch.zeros(len(small.labels), dtype=torch.int64)))
 
 
 def kuzushiji49(folder, monkeypatch):

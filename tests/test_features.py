@@ -63,6 +63,12 @@ def test_numbers_of_clients_without_equal_clusters_are_refused(clients):
         features.class_bumps(clients=clients)
 
 
+@pytest.mark.parametrize("seed", [None, -1, 1.5, 2**32])
+def test_seeds_that_cannot_be_drawn_again_are_refused(seed):
+    with pytest.raises(PartitionError, match="seed"):
+        features.class_bumps(clients=3, seed=seed)
+
+
 def test_height_and_seed_change_the_samples_and_clients_their_number():
     base, split = features.class_bumps(clients=6, seed=1)
     higher, _ = features.class_bumps(clients=6, seed=1, height=3.0)
@@ -71,7 +77,8 @@ def test_height_and_seed_change_the_samples_and_clients_their_number():
     raised = higher.images - base.images
     assert torch.allclose(raised.flatten(1).sum(dim=1), torch.ones(len(raised)), atol=1e-5)
     assert len(base.images) != len(other.images) or not torch.equal(base.images, other.images)
-    assert base.name != higher.name
+    assert base.name == "class-bumps-2-seed1" != higher.name
+    assert features.class_bumps(clients=6, seed=1, height=2.0000001)[0].name != base.name
     assert split.hash != elsewhere.hash
 
 

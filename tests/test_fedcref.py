@@ -283,6 +283,12 @@ def test_each_client_gets_as_many_clusters_as_it_has_classes(small, system):
         assert len(np.unique(labels)) == len(small.labels[own].unique())
 
 
+def test_noise_is_a_class_like_others_for_the_accuracy():
+    noisy, whole = [-1, -1, 0], [0, 1, 2]
+    assert metrics.clustering_accuracy(noisy, whole) == pytest.approx(2 / 3)
+    assert metrics.clustering_accuracy(whole, noisy) == pytest.approx(2 / 3)
+
+
 def test_an_unknown_clustering_of_samples_is_refused(small, system):
     with pytest.raises(ValueError, match="unknown clustering 'kmeans'; choose from dirty-uniform"):
         first.first_clusters("kmeans", small, system)

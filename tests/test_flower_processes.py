@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import httpx
+import numpy as np
 import pandas as pd
 import psutil
 import pytest
@@ -188,6 +189,10 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(
     (tmp_path / "secret").write_text("81349")
     with pytest.raises(click.ClickException, match="64 digits"):
         node.main([*given, "--secret", str(tmp_path / "secret")], standalone_mode=False)
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    given[given.index("--data") + 1] = str(tmp_path / "x.npy")
+    with pytest.raises(click.ClickException, match=r"is no \.npz file"):
+        node.main(given, standalone_mode=False)
 
 
 # --- The demonstration ----------------------------------------------------------------------------
@@ -198,9 +203,18 @@ IMPOSSIBLE |= {"partition": ("upside-down", "unknown version 'upside-down'")}
 IMPOSSIBLE |= {"clients": (3, "clients must be a multiple")}
 
 
-@pytest.mark.parametrize("setting", IMPOSSIBLE)
-def test_a_demonstration_that_cannot_be_says_why_before_it_starts(tmp_path, setting):
-    value, reason = IMPOSSIBLE[setting]
+MISTYPED = [
+    ("methods", "ifca:4", "needs OPTION=VALUE, not 4"),
+    ("partition", "quarter-turn:200", "needs OPTION=VALUE, not 200"),
+    ("partition", "iid:samples=40", "partition: .*'samples'"),
+    ("partition", "ocfl", "partition: .*'overlap'"),
+]
+
+
+@pytest.mark.parametrize(
+    "setting, value, reason", [*((name, *what) for name, what in IMPOSSIBLE.items()), *MISTYPED]
+)
+def test_a_demonstration_that_cannot_be_says_why_before_it_starts(tmp_path, setting, value, reason):
     with pytest.raises((DatasetError, PartitionError, ValueError), match=reason):
         demo.Demo(tmp_path / "run", {setting: value}).prepare()
 

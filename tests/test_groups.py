@@ -128,6 +128,7 @@ MISTAKES = [
     (np.array([["a"] * 5] * 5), "numbers"),
     (np.where(np.eye(6, 9) > 0, np.nan, 1), "give an absent client NaN everywhere"),
     (np.where(np.arange(6)[:, None] == 1, np.nan, np.ones((2, 6, 9))), "never there"),
+    (np.where(np.arange(3)[:, None, None] == 1, np.nan, np.ones((3, 6, 9))), "no client was there"),
 ]
 
 
@@ -141,6 +142,11 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse)
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
     np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
+    with (tmp_path / "renamed.npz").open("wb") as file:
+        np.save(file, np.ones((5, 9)))
+    header = bytearray((tmp_path / "pickle.npy").read_bytes())
+    header[10] ^= 1  # the brace of its dictionary
+    (tmp_path / "header.npy").write_bytes(header)
     whole = (tmp_path / "two.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "broken.safetensors").write_bytes(b"nothing")
@@ -171,6 +177,21 @@ def test_a_record_tells_what_its_method_has_compared():
     known = read(some)
     assert known.distances and known.rounds <= 2
     assert read(some.name).values.tolist() == known.values.tolist()
+
+
+def test_the_id_of_a_record_may_have_a_dot():
+    places = (PROJECT / "data" / "results").glob("fedcref-*.*/record.json")
+    with pytest.raises(EvidenceError, match="has no distances of clients"):
+        read(next(places).parent.name)
+
+
+@pytest.mark.parametrize("columns", [list("abcde"), range(5)])
+def test_a_tables_index_may_have_a_name(tmp_path, columns):
+    pandas = pytest.importorskip("pandas")
+    updates = sent("groups", rounds=1, size=5)[0]
+    table = pandas.DataFrame(updates, columns=columns).rename_axis("client")
+    table.to_csv(tmp_path / "it.csv")
+    np.testing.assert_allclose(read(tmp_path / "it.csv").values[0], updates)
 
 
 def test_the_page_needs_no_other_file_and_its_cuts_hold(tmp_path, capsys):

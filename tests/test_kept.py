@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import full
 import keep
 import pandas as pd
 import proposals
 import pytest
+import torch
 
 from cflkit.reproduce import grid, kept, ledger, notebooks, records
 from cflkit.reproduce.records import PROJECT
@@ -76,6 +78,23 @@ def test_committed_notebooks_are_of_committed_records_and_came_out_as_recorded()
             outcome(one.path).splitlines()
         ), one.path.name
         assert not re.search(r"/(home|root|work|tmp|Users)/", text), one.path.name
+
+
+def test_explanations_which_have_one_round_are_kept_without_a_figure(capsys):
+    name = "explanations-mnist-overlapping-imbalanced-m15-seed2-3d6abe84"
+    record = records.read(PROJECT / "data" / "results" / name)
+    kept.draw(record, SimpleNamespace(clusters=torch.zeros(15)), 1)
+    assert "minutes of one core" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_as_published_alone_has_the_numbers_of_its_method(monkeypatch):
+    monkeypatch.setattr(grid, "tables", lambda: ["emd-cfl/fedclust"])
+    monkeypatch.setattr(grid.Job, "status", "missing")
+    only = ["FedClust as published"]
+    every = [r for r in records.find_records() if r.parameters.get("only") == only]
+    monkeypatch.setattr(records, "find_records", lambda: every)
+    assert proposals.proposals(200, cuda=False)[0].numbers > 0
 
 
 @pytest.mark.slow

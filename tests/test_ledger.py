@@ -460,3 +460,13 @@ def test_runs_on_other_images_or_of_ones_own_are_in_no_table():
     others = [fedcref_record(0.87, 9, "reduced", "mnist"), record(scale="reduced", draws=100)]
     table = ledger.ledger(others)
     assert not {*table["status"], *table["reduced_status"]} - {"not run", ledger.NO_CODE}
+
+
+def test_an_edited_lesson_does_not_change_what_the_ledger_compares(
+    repository, tmp_path, monkeypatch
+):
+    name = "05b_emd_cfl_controls"
+    text = (grid.NOTEBOOKS / f"{name}.ipynb").read_text("utf-8")
+    (tmp_path / f"{name}.ipynb").write_text(text.replace("mu = 0.01", "mu = 0.5"), "utf-8")
+    monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
+    assert ledger.defaults.__wrapped__(name)["mu"] == 0.01

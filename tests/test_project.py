@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 from cflkit import datasets, divergence, methods, simulation
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import ledger, papers
+from cflkit.reproduce import claims, ledger, papers
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
@@ -82,6 +82,13 @@ def test_every_requirement_is_pinned_within_its_range():
             requirement = Requirement(line)
             [version] = pinned[canonicalize_name(requirement.name)].specifier
             assert requirement.specifier.contains(version.version), line
+
+
+def test_the_claims_of_every_lesson_are_counted_at_night():
+    workflow = YAML(typ="safe").load(PROJECT / ".github" / "workflows" / "check.yml")
+    targets = workflow["jobs"]["nightly"]["strategy"]["matrix"]["target"]
+    counted = {target.partition("LESSON=")[2] for target in targets} - {""}
+    assert counted == {row["notebook"] for row in claims.counts()}
 
 
 def test_workflows_run_actions_of_one_commit_and_none_of_our_code_with_a_token_that_writes():

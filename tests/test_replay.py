@@ -270,3 +270,11 @@ def test_provenance_says_what_a_result_hangs_on(made):
     assert known["resumed"] == 0
     assert known["git_revisions"] == [_project.state()[0] or "unknown"]
     assert (known["cuda"], known["cudnn"]) == (None, None)
+
+
+def test_a_record_is_read_from_the_folder_that_is_named(made, tmp_path):
+    theirs = tmp_path / made.id
+    shutil.copytree(made.folder, theirs)
+    seal(theirs, summary=made.summary | {"FedAvg": {"pf1": 0.125}})
+    assert records.find_record(str(theirs)).value("FedAvg", "pf1") == 0.125
+    assert records.find_record(made.id).folder == made.folder

@@ -230,6 +230,9 @@ def of_eleven(digits):
         ("four", {"clients": 0}, "has 4 groups"),
         ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
         ("four", {"clients": 400}, "too few for training"),
+        ("backdoor", {"clients": 3, "samples": 2}, "too few for training"),
+        ("four", {"clients": 4, "samples": -10}, "samples must be at least 1, not -10"),
+        ("domains", {"samples": 0}, "samples must be at least 1, not 0"),
         ("domains", {"clients": 4}, "clients must be None"),
         ("domains", {}, "has no domains"),
         ("quarter-turn", {"clients": 12, "of": features}, "changes images, but .* has features"),
@@ -243,6 +246,13 @@ def test_bad_requests_are_refused(digits, version, options, message):
     images = options.get("of", lambda images: images)(digits)
     with pytest.raises(PartitionError, match=message):
         shifts.make(images, version, **{k: v for k, v in options.items() if k != "of"})
+
+
+def test_each_group_needs_test_images_of_its_classes(colourful):
+    few = colourful.test_labels < 5
+    tests = {"test_images": colourful.test_images[few], "test_labels": colourful.test_labels[few]}
+    with pytest.raises(PartitionError, match="a group has classes without any"):
+        shifts.make(dataclasses.replace(colourful, **tests), "backdoor", clients=3)
 
 
 def test_images_that_are_not_square_are_not_turned_by_a_right_angle(small):

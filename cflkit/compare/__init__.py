@@ -42,8 +42,8 @@ class CompareError(Mistake, ValueError):
 def load(path: Path) -> type[Method]:
     """Load the one class of a method (`Method`) that a Python file defines."""
     values = runpy.run_path(str(check_regular(path)), run_name=path.stem).values()
-    methods = [k for k in values if isinstance(k, type) and issubclass(k, Method)]
-    classes = [kind for kind in methods if kind.__module__ == path.stem]
+    kinds = (k for k in values if isinstance(k, type) and issubclass(k, Method))
+    classes = [*dict.fromkeys(kind for kind in kinds if kind.__module__ == path.stem)]
     if len(classes) != 1:
         names = ", ".join(kind.__name__ for kind in classes) or "none"
         raise CompareError(f"{path} must define one class of cflkit's Method, and has {names}")
@@ -101,6 +101,8 @@ def results(path: Path, output: Path, progress: Callable[[str], None] = SAY) -> 
         raise CompareError(f"{path} must have one method, with one row for a situation and a seed")
     if strange := {*map(tuple, rows[PLACE].values)} - {*map(tuple, committed[PLACE].values)}:
         raise CompareError(f"{path} has {sorted(strange)[0]}, which is not in {TABLE.name}")
+    if not pd.to_numeric(rows["accuracy"], errors="coerce").between(0, 1).all():
+        raise CompareError(f"{path} must have an accuracy from 0 to 1 in each row, not in percent")
     [name] = rows["method"].unique()
     return rows.assign(method=f"{name} (yours)" if name in set(committed["method"]) else name)
 
@@ -155,7 +157,8 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
             gains = scores[name] - scores[PLAIN].max(axis=1)
             row |= {"gain": f"{gains.mean():+.1f}", "breaks": "breaks" * bool((gains < 0).all())}
         here = runs[(runs["situation"] == place[0]) & (runs["value"] == place[1])]
-        rows.append(row | {c: f"{pd.to_numeric(here[c]).mean():.1f}" for c in costs})
+        spent = here[costs].apply(pd.to_numeric).mean().dropna()  # one that diverged has none
+        rows.append(row | {cost: f"{mean:.1f}" for cost, mean in spent.items()})
     return pd.DataFrame(rows).fillna("")
 
 

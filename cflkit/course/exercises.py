@@ -65,7 +65,7 @@ def difference(answer: Any, right: Any, count: bool = True) -> str:
 
     Parameters
     ----------
-    given, right : object
+    answer, right : object
         The result, and the right one.
     count : bool
         Whether to count the wrong values of an array; numbers of clusters, for example, are not

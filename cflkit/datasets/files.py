@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit._bounds import Mistake
+from cflkit._files import expanded
 from cflkit._project import PROJECT, import_package
 
 CACHE = PROJECT / "data" / "cache"
@@ -37,7 +38,7 @@ def roots() -> list[Path]:
     named = os.environ.get("CFLKIT_DATA")
     if not named:
         return [CACHE]
-    folder = Path(named).expanduser()
+    folder = expanded(named)
     if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
         raise DatasetError(f"CFLKIT_DATA names {folder}, which is not a folder that can be read")
     return [folder, CACHE]

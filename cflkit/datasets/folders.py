@@ -5,7 +5,7 @@ of them, whose images then have owners.
 
 Pictures have the formats of `FORMATS`, 8 bits per pixel and one size. They are turned as their EXIF
 says, and put on white where they are transparent; of several pages, the first is taken. Hidden
-files and folders, and files of other formats, are left out. `Told` counts all of that.
+files and folders, and files of other formats, are left out. `Notes` counts all of that.
 """
 
 from collections import Counter
@@ -45,11 +45,11 @@ class Notes:
     def line(self, images: ImageSet) -> str:
         """Say in one line what was taken, left out and changed."""
         total = len(images.labels) + len(images.test_labels)
-        said = f"{images.name}: took {total} samples of {images.classes} classes"
+        text = f"{images.name}: took {total} samples of {images.classes} classes"
         for what, counts in (("left out", self.left), ("note", self.changed)):
             listed = [f"{count} × {name}" if count else name for name, count in counts.items()]
-            said += f"; {what}: {', '.join(listed)}" if listed else ""
-        return " ".join(said.split())
+            text += f"; {what}: {', '.join(listed)}" if listed else ""
+        return " ".join(text.split())
 
 
 @cache

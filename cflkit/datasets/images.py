@@ -110,9 +110,13 @@ class ImageSet:
         if self.images.dtype != self.test_images.dtype:
             types = f"{self.images.dtype} and {self.test_images.dtype}"
             return f"images and test images are {types}; both must have the same type"
-        for what, held in (("domains", self.domains), ("clients (owners)", self.owners)):
-            if held is not None and len(held) != len(self.images):
-                return f"{len(held)} {what} for {len(self.images)} images"
+        for what, numbers in (("domains", self.domains), ("clients (owners)", self.owners)):
+            if numbers is None:
+                continue
+            if len(numbers) != len(self.images):
+                return f"{len(numbers)} {what} for {len(self.images)} images"
+            if numbers.ndim != 1 or numbers.is_floating_point() or (numbers < 0).any():
+                return f"{what} must be whole numbers from 0, one per image"
         if self.class_names is not None and len(self.class_names) != self.classes:
             return f"{len(self.class_names)} names of classes for {self.classes} classes"
         return None

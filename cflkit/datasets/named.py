@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -157,7 +158,7 @@ def first_of_each(labels: Array, count: int) -> NDArray[np.bool_]:
 def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     """Read EMNIST's digits (240,000 + 40,000) or letters (124,800 + 20,800 of 26 classes).
 
-    They come from NIST's archive, or from the single files of this part, whose contents are checked
+    They come from NIST's archive, or, for letters, from single files, whose contents are checked
     since they may have been packed again. Images are stored transposed, and the ``first`` label may
     not be 0.
     """
@@ -169,17 +170,25 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     ]
     single = [path for name in names if (path := files.locate(f"EMNIST/raw/{name}.gz"))]
     if len(single) == len(names) and set(names) <= MD5.keys():
-        held = [gzip.decompress(path.read_bytes()) for path in single]
-        for name, path, data in zip(names, single, held, strict=True):
+        contents = [unpacked(path) for path in single]
+        for name, path, data in zip(names, single, contents, strict=True):
             files.md5[name] = hashlib.md5(data, usedforsecurity=False).hexdigest()
             if files.md5[name] != MD5[name]:
                 raise DatasetError(f"{files.name}: {path} is damaged; delete it and load it again")
     else:
         archive = files.fetch("EMNIST/raw/gzip.zip", EMNIST.md5, [EMNIST.url])
         with zipfile.ZipFile(archive) as members:
-            held = [gzip.decompress(members.read(f"gzip/{name}.gz")) for name in names]
-    images, labels, test_images, test_labels = map(idx, held)
+            contents = [gzip.decompress(members.read(f"gzip/{name}.gz")) for name in names]
+    images, labels, test_images, test_labels = map(idx, contents)
     return images.mT, labels - first, test_images.mT, test_labels - first
+
+
+def unpacked(path: Path) -> bytes:
+    """Return the contents of a gzip file; nothing, which fits no checksum, if it is damaged."""
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return b""
 
 
 def cifar10(files: DataFiles) -> Sequence[Array]:

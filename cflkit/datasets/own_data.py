@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -161,19 +162,16 @@ def with_test_set(whole: ImageSet) -> ImageSet:
     elif math.ceil(total / 5) < whole.classes:
         fault = f"a fifth of {total} samples is too small to test all {whole.classes} classes"
     else:
-        kept, held = fifth_for_test(whole.labels.numpy())
+        pool, test = fifth_for_test(whole.labels.numpy())
         for what, group in (("domains", whole.domains), ("clients", whole.owners)):
-            if group is not None and (lost := set(group.tolist()) - set(group[kept].tolist())):
+            if group is not None and (lost := set(group.tolist()) - set(group[pool].tolist())):
                 fault = f"the test set would have all samples of {what} {sorted(lost)}"
     if fault:
         remedy = "give a test set of your own, or more samples"
         raise DatasetError(f"{whole.name}: {fault}; {remedy}")
-    return replace(
-        whole,
-        images=whole.images[kept],
-        labels=whole.labels[kept],
-        test_images=whole.images[held],
-        test_labels=whole.labels[held],
-        domains=None if whole.domains is None else whole.domains[kept],
-        owners=None if whole.owners is None else whole.owners[kept],
-    )
+    of_pool: dict[str, Any] = {
+        name: None if (values := getattr(whole, name)) is None else values[pool]
+        for name in ("images", "labels", "domains", "owners")
+    }
+    tests = {"test_images": whole.images[test], "test_labels": whole.labels[test]}
+    return replace(whole, **of_pool, **tests)

@@ -35,14 +35,15 @@ def evaluating(network: nn.Module, images: Tensor, classes: Tensor) -> Iterator[
     Raises
     ------
     ValueError
-        There is no image, classes do not fit images or outputs, or a value is not finite.
+        There is no image, classes do not fit images or outputs, or a value of the images, or an
+        output for the first of them, is not finite.
     """
     n = len(images)
     if not n:
         raise ValueError("there is no image to explain")
     if classes.dtype != torch.int64 or classes.shape != (n,):
-        found = f"{classes.dtype} of the shape {list(classes.shape)}"
-        raise ValueError(f"classes must be int64 of the shape [{n}], one per image, not {found}")
+        seen = f"{classes.dtype} of the shape {list(classes.shape)}"
+        raise ValueError(f"classes must be int64 of the shape [{n}], one per image, not {seen}")
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -52,7 +53,7 @@ def evaluating(network: nn.Module, images: Tensor, classes: Tensor) -> Iterator[
         if low < 0 or high > most:
             raise ValueError(f"classes are from {low} to {high}, but outputs from 0 to {most}")
         if not (images.isfinite().all() and outputs.isfinite().all()):
-            raise ValueError("the images, or the network's outputs for them, are not finite")
+            raise ValueError("the images, or the network's outputs for the first, are not finite")
         yield
     finally:
         for module, training in modes.items():

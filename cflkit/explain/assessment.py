@@ -57,7 +57,7 @@ def samples_from(
     -------
     ndarray
         Indices into the pool, or for ``orchestrator`` into the central test set. Empty if the
-        source has no client.
+        source has no sample.
 
     Raises
     ------
@@ -202,8 +202,8 @@ def explain_cluster(
         images, truth = federation.inputs(drawn, central=source == "orchestrator")
         kinds = MAPS if source == "in-cluster" else MAPS[:1]
         with federation.precise():
-            found = explain_images(network, untrained, images, truth, kinds, how)
-        rows += [{"source": source} | row for row in found]
+            scored = explain_images(network, untrained, images, truth, kinds, how)
+        rows += [{"source": source} | row for row in scored]
     return rows
 
 
@@ -233,7 +233,7 @@ def explain_images(
     rows = []
     for kind in kinds:
         maps = makers[kind]()
-        found = curves(network, images, maps, classes, **options)
+        of_map = curves(network, images, maps, classes, **options)
         rows.append(
             {
                 "map": kind,
@@ -241,8 +241,8 @@ def explain_images(
                 "empty": float((maps.amax(dim=(1, 2)) == 0).float().mean()),
                 "accuracy": float((predicted == truth).float().mean()),
                 "confidence": float(answers.gather(1, classes[:, None]).mean()),
-                **described("insertion", area(found.insertion)),
-                **described("deletion", area(found.deletion)),
+                **described("insertion", area(of_map.insertion)),
+                **described("deletion", area(of_map.deletion)),
             }
         )
     return rows
@@ -251,5 +251,5 @@ def explain_images(
 def described(name: str, areas: Tensor) -> dict[str, float]:
     """Compute the mean, standard deviation and quantiles of areas ``[n]``, one per image."""
     values = areas.double().numpy()
-    found = {f"{name}_p{100 * q:02.0f}": float(np.quantile(values, q)) for q in QUANTILES}
-    return {name: float(areas.mean()), f"{name}_std": float(values.std())} | found
+    quantiles = {f"{name}_p{100 * q:02.0f}": float(np.quantile(values, q)) for q in QUANTILES}
+    return {name: float(areas.mean()), f"{name}_std": float(values.std())} | quantiles

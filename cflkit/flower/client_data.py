@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cflkit.datasets.labels import numbered, whole
 from cflkit.datasets.own_data import as_features, as_images
 from cflkit.federation import Federation
 from cflkit.flower.settings import Settings, named
-from cflkit.partition import Partition, shifts
+from cflkit.partition import Partition, PartitionError, shifts
 
 # The order of the splits matters: which samples are drawn from a split depends on its place
 SPLITS = ("train", "test", "validation", "backdoor")
@@ -62,9 +63,12 @@ def of_the_kit(settings: Settings) -> tuple[ImageSet, Partition]:
     """
     images, (name, options) = datasets.load(settings.dataset), named(settings.partition)
     options |= {"clients": settings.clients, "seed": settings.seed}
-    if name not in ("iid", "dirichlet", "ocfl", "class_mixtures"):
-        return shifts.make(images, name, **options)
-    made: tuple[ImageSet, Partition] = getattr(partition, name)(images, **options)
+    is_recipe = name in ("iid", "dirichlet", "ocfl", "class_mixtures")
+    make = getattr(partition, name) if is_recipe else partial(shifts.make, version=name)
+    try:
+        made: tuple[ImageSet, Partition] = make(images, **options)
+    except TypeError as error:  # it has no such option, or lacks one
+        raise PartitionError(f"partition: {error}") from error
     return made
 
 
@@ -73,14 +77,15 @@ def of_the_hub(settings: Settings, client: int) -> Splits:
     import flwr_datasets  # an optional package
 
     name, options = named(settings.partition)
-    parts = getattr(flwr_datasets.partitioner, name)(num_partitions=settings.clients, **options)
-    hub = flwr_datasets.FederatedDataset(dataset=settings.dataset, partitioners={"train": parts})
-    part = hub.load_partition(client, "train")
-    column = {type(kind).__name__: name for name, kind in part.features.items()}
-    pictures = np.stack([np.asarray(picture) for picture in part[column["Image"]]])
-    samples, labels = as_images(pictures, settings.dataset), np.array(part[column["ClassLabel"]])
+    make = getattr(flwr_datasets.partitioner, name)
+    parts = {"train": make(num_partitions=settings.clients, **options)}
+    hub = flwr_datasets.FederatedDataset(dataset=settings.dataset, partitioners=parts)
+    table = hub.load_partition(client, "train")
+    column = {type(kind).__name__: title for title, kind in table.features.items()}
+    pictures = np.stack([np.asarray(picture) for picture in table[column["Image"]]])
+    samples, labels = as_images(pictures, settings.dataset), np.array(table[column["ClassLabel"]])
     indices = zip(("train", "test"), fifth_for_test(labels), strict=True)
-    return {split: (samples[part], torch.from_numpy(labels[part])) for split, part in indices}
+    return {split: (samples[rows], torch.from_numpy(labels[rows])) for split, rows in indices}
 
 
 def save(path: Path, images: ImageSet, partition: Partition, client: int) -> None:

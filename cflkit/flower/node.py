@@ -61,6 +61,8 @@ def main(
     """Tell the owner what will happen, ask SERVER (HOST:PORT), and become Flower's SuperNode."""
     config = f"client={client} data={json.dumps(str(data.resolve()))}"
     try:
+        if not zipfile.is_zipfile(data):
+            raise ValueError(f"{data} is no .npz file, which np.savez writes")
         with np.load(data, allow_pickle=False) as arrays:
             count = len(arrays["train_labels"])
         if secret:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from cflkit import simulation
 from cflkit._bounds import MOST
+from cflkit._files import expanded
 from cflkit.federation import ClientsAbsent, Federation
 from cflkit.federation.interface import Pair, Scores
 from cflkit.federation.requests import NOBODY, Ask, Jobs, Losses, Request, Train, check_finite
@@ -47,7 +48,7 @@ def main(grid: Grid, context: Context) -> None:
 
     If the run fails, the reason is in its ``error.txt``, since Flower does not show it.
     """
-    output = Path(str(context.run_config["output"] or tempfile.mkdtemp())).expanduser()
+    output = expanded(str(context.run_config["output"] or tempfile.mkdtemp()))
     output.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(output / ".lock", timeout=0):  # another run may write here
         (output / "error.txt").unlink(missing_ok=True)
@@ -96,9 +97,9 @@ class RemoteFederation(Federation):
     Attributes
     ----------
     log : list of dict
-        Every message: ``seconds`` from the start, ``round`` (0 before the first one), ``node``,
-        ``kind``, ``direction`` (``down`` to the client, or ``up``), ``contents`` (the shapes of the
-        arrays) and ``bytes``.
+        Every message: ``seconds`` from the start (of an answer: when all answers were there),
+        ``round`` (0 before the first one), ``node``, ``kind``, ``direction`` (``down`` to the
+        client, or ``up``), ``contents`` (the shapes of the arrays) and ``bytes``.
 
     Raises
     ------

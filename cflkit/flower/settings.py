@@ -55,9 +55,12 @@ def named(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``NAME:OPTION=VALUE,…`` into the name and its options, with values as in YAML."""
     name, _, options = text.partition(":")
     try:
-        return name, parse_yaml(repr(text), re.sub(r"(\w+)=", r"\1: ", f"{{{options}}}"))
+        values = parse_yaml(repr(text), re.sub(r"(\w+)=", r"\1: ", f"{{{options}}}"))
     except ParameterError as error:
         raise ValueError(str(error)) from error
+    if nameless := [value for value in values if not isinstance(value, str)]:
+        raise ValueError(f"{text!r} needs OPTION=VALUE, not {nameless[0]!r}")
+    return name, values
 
 
 def line_up_of(text: str) -> dict[str, Method]:

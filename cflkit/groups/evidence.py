@@ -3,7 +3,7 @@
 It is read from the files of others, so nothing is unpickled, and each error says what to do.
 """
 
-import zipfile
+import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from cflkit import datasets, partition
 from cflkit._bounds import Mistake
 from cflkit._files import check_regular
 from cflkit.clustering import Clusterer
+from cflkit.datasets.files import read_arrays
 from cflkit.divergence import checked_distances, cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.halves import Halves, compare, compare_matrices
@@ -69,6 +70,8 @@ class Evidence:
         missing = np.isnan(self.values)
         if not self.distances and (missing.any(axis=2) != missing.all(axis=2)).any():
             return "some updates have NaN: give an absent client NaN everywhere, and no other one"
+        if not self.distances and missing.all(axis=(1, 2)).any():
+            return "in some round, no client was there: leave this round out"
         if missing.all(axis=(0, 2)).any():
             return "a client was never there: leave it out"
         return None
@@ -88,8 +91,8 @@ class Evidence:
         # A client is there as a whole, and pairs of clients are counted one by one
         counts = np.zeros((2, *self.present.shape[1:]), dtype=int)
         for number, (values, present) in enumerate(zip(self.aligned, self.present, strict=True), 1):
-            second = counts[0] > counts[1]
-            for half, chosen in enumerate((present & ~second, present & second)):
+            to_second = counts[0] > counts[1]
+            for half, chosen in enumerate((present & ~to_second, present & to_second)):
                 sums[half] += np.where(chosen, values, 0)
                 counts[half] += chosen
             if not (counts > 0).all():
@@ -172,7 +175,7 @@ def read(path: str | Path) -> Evidence:
     EvidenceError
         The file cannot be used.
     DatasetError, PartitionError
-        One's own data cannot be used.
+        A file ``.npz``, or one's own data, cannot be used.
     """
     place = Path(path)
     reader = READERS.get(place.suffix.lower())
@@ -183,21 +186,19 @@ def read(path: str | Path) -> Evidence:
             return reader(check_regular(place))
         except EvidenceError as error:
             raise EvidenceError(f"{place}: {error}") from error
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, EOFError, tokenize.TokenError) as error:
             raise EvidenceError(f"{place} cannot be read ({error})") from error
     if place.is_dir() and not (place / "record.json").exists():
         return of_clients(place)
-    if place.is_dir() or not place.suffix:
-        return of_record(place)
-    raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record")
+    if place.is_file():
+        raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record")
+    return of_record(place)
 
 
 def of_npz(path: Path) -> Evidence:
     """Read a file ``.npz``, such as that of a watched Flower strategy (`cflkit.flower`)."""
-    with np.load(path, allow_pickle=False) as arrays:
-        if "labels" not in arrays:
-            return of_arrays(arrays)
-    return of_clients(path)
+    arrays = read_arrays(path)
+    return of_clients(path) if "labels" in arrays else of_arrays(arrays)
 
 
 def of_safetensors(path: Path) -> Evidence:
@@ -247,7 +248,8 @@ def of_csv(path: Path) -> Evidence:
 
     table = pd.read_csv(path, header=None, dtype=str)
     numbers = table.apply(pd.to_numeric, errors="coerce")
-    indexed = pd.isna(table.iloc[0, 0])  # as pandas writes a table
+    corner = table.iloc[0, 0]  # empty, as pandas writes a table, or the name of its index
+    indexed = pd.isna(corner) or corner.strip().lower() in ("client", "clients", "client_id", "id")
     headed = int(indexed or numbers.iloc[0, 1:].isna().all())
     named = int(indexed or numbers.iloc[headed:, 0].isna().all())
     names = tuple(table.iloc[headed:, 0]) if named else ()
@@ -258,7 +260,7 @@ def of_record(place: Path) -> Evidence:
     """Read the distances that OCFL has compared in a run of the kit."""
     from cflkit.reproduce import records
 
-    record = records.read(place) if place.is_dir() else records.find_record(str(place))
+    record = records.find_record(str(place))
     for rows in record.by_method.values():
         kept = rows["distances"].dropna() if "distances" in rows else []
         flat = [np.array(text.split("|"), dtype=np.float64) for text in kept]

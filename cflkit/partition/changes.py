@@ -18,15 +18,15 @@ def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
 
     ``join``: the last client of each cluster. ``late group``: all clients of the last cluster.
     ``drift``: the last client of the first cluster and the first client of the second one.
-    ``random`` and ``none``: all clients. The true clusters ``[m]`` are numbered from 0.
+    ``random`` and ``none``: all clients. The true clusters are whole numbers ``[m]``.
     """
-    of = members(clusters)
+    groups = members(clusters)
     if scene == "join":
-        return sorted(int(own[-1]) for own in of)
+        return sorted(int(group[-1]) for group in groups)
     if scene == "late group":
-        return of[-1].tolist()
+        return groups[-1].tolist()
     if scene == "drift":
-        return sorted([int(of[0][-1]), int(of[1][0])])
+        return sorted([int(groups[0][-1]), int(groups[1][0])])
     return list(range(len(np.asarray(clusters))))
 
 
@@ -49,12 +49,12 @@ def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: 
     elif scene == "random":
         generator = np.random.default_rng(seed)
         there = generator.random((rounds, m)) < 0.5
-        for own in members(clusters):
-            there[np.arange(rounds), own[generator.integers(len(own), size=rounds)]] = True
+        for group in members(clusters):
+            there[np.arange(rounds), group[generator.integers(len(group), size=rounds)]] = True
     return torch.from_numpy(there)
 
 
 def members(clusters: ArrayLike) -> list[NDArray[np.int64]]:
     """Return the clients of each cluster."""
     labels = np.asarray(clusters)
-    return [np.flatnonzero(labels == cluster) for cluster in range(labels.max() + 1)]
+    return [np.flatnonzero(labels == cluster) for cluster in np.unique(labels)]

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from cflkit.datasets import ImageSet
-from cflkit.partition.manifest import Partition, PartitionError
+from cflkit.partition.manifest import Partition, PartitionError, seeded
 
 FEATURES, CLASSES, CLUSTERS = 32, 10, 3
 SMALLEST, LARGEST = 50, 149  # samples of a client
@@ -39,12 +39,15 @@ def class_bumps(
     Raises
     ------
     PartitionError
-        The number of clients is no multiple of 3.
+        The number of clients is no multiple of 3, or the seed is none of the tutorial's generator.
     """
     if clients < CLUSTERS or clients % CLUSTERS:
         raise PartitionError(f"needs a multiple of {CLUSTERS} clients, not {clients}")
     clusters = np.repeat(np.arange(CLUSTERS), clients // CLUSTERS)
-    as_printed, fresh = np.random.RandomState(seed), np.random.default_rng(seed)
+    fresh = seeded(seed)
+    if seed >= 2**32:
+        raise PartitionError(f"the tutorial's generator takes a seed below 2**32, not {seed}")
+    as_printed = np.random.RandomState(seed)
     held, new = [], []
     for cluster in clusters:
         allowed = 3 * cluster + np.arange(4)
@@ -57,10 +60,11 @@ def class_bumps(
     features, labels = (torch.from_numpy(np.concatenate(part)) for part in pairs)
     ends = np.cumsum([len(classes) for _, classes in (*held, *new)])
     parts = np.split(np.arange(ends[-1]), ends[:-1])
-    features, own = features[:, :, None, None], int(ends[clients - 1])
+    features, pool_size = features[:, :, None, None], int(ends[clients - 1])
     # A partition's hash covers the name of the samples and not their values
-    name = f"class-bumps-{height:g}-seed{seed}"
-    samples = ImageSet(name, features, labels, features[own:], labels[own:], CLASSES)
+    name = f"class-bumps-{str(float(height)).removesuffix('.0')}-seed{seed}"
+    tests = features[pool_size:], labels[pool_size:]
+    samples = ImageSet(name, features, labels, *tests, CLASSES)
     recipe = {"name": "class_bumps", "clients": clients, "height": height, "seed": seed}
     split = Partition(samples.name, parts[:clients], parts[clients:], clusters, recipe)
     return samples, split

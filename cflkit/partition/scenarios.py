@@ -83,7 +83,7 @@ def class_sets(overlap: str, classes: int) -> list[list[int]]:
     if classes < 3:
         raise PartitionError(f"three clusters need at least three classes; there are {classes}")
     if classes in layouts[overlap]:
-        return [*layouts[overlap][classes]]
+        return [[*part] for part in layouts[overlap][classes]]
     thirds = [part.tolist() for part in np.array_split(np.arange(classes), 3)]
     if overlap == "nonoverlapping":
         return thirds
@@ -101,7 +101,7 @@ def cluster_sizes(clients: int, balance: str) -> list[int]:
     if clients < 3:
         raise PartitionError(f"an OCFL scenario has three clusters: {clients} clients are too few")
     if balance == "imbalanced" and clients in IMBALANCED_CLIENTS:
-        return IMBALANCED_CLIENTS[clients]
+        return [*IMBALANCED_CLIENTS[clients]]
     exact = np.array(SHARES[balance]) * (clients - 3)
     sizes = np.floor(exact).astype(int)
     sizes[np.argsort(sizes - exact, kind="stable")[: clients - 3 - sizes.sum()]] += 1

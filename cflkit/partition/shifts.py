@@ -178,6 +178,8 @@ def make(
     """
     if version not in VERSIONS:
         raise PartitionError(f"unknown version {version!r}; choose from {', '.join(VERSIONS)}")
+    if samples is not None and samples < 1:
+        raise PartitionError(f"samples must be at least 1, not {samples}")
     recipe = {"name": version, "clients": clients, "samples": samples}
     recipe |= {"published": published, "seed": seed}
     if version == "domains":
@@ -243,9 +245,9 @@ def by_groups(
         splits["backdoor"] = [rows + len(groups) * len(labels) for rows in targets]
     name = f"{recipe['name']}-{images.name}"
     # The groups' clients are made here, so that owners and domains of the images do not count
-    pool, labels, none = pool.flatten(0, 1), labels.repeat(copies), pool[0, :0]
-    shown: dict[str, Any] = {"images": pool, "labels": labels, "domains": None, "owners": None}
-    shifted = replace(images, name=name, **shown, test_images=none, test_labels=labels[:0])
+    pool, labels = pool.flatten(0, 1), labels.repeat(copies)
+    changed: dict[str, Any] = {"images": pool, "labels": labels, "domains": None, "owners": None}
+    shifted = replace(images, name=name, **changed, test_images=pool[:0], test_labels=labels[:0])
     train, test = splits.pop("train"), splits.pop("test")
     return shifted, Partition(name, train, test, clusters, recipe, splits)
 
@@ -255,14 +257,15 @@ def client_splits(
 ) -> dict[str, Indices]:
     """Split a client's rows into training, validation and test; keep ``share`` of the training."""
     kept = int(len(train) * (1 - VALIDATION_SHARE))
-    if not 0 < kept < len(train) or not len(test):
+    trained = int(kept * share)
+    if not 0 < trained <= kept < len(train) or not len(test):
         reason = f"{len(train)} training and {len(test)} test images per client are too few"
         raise PartitionError(
             f"{reason} for training and validation; use fewer clients or more samples"
         )
     shuffled = generator.permutation(train)
     return {
-        "train": np.sort(shuffled[: int(kept * share)]),
+        "train": np.sort(shuffled[:trained]),
         "validation": np.sort(shuffled[kept:]),
         "test": np.sort(test),
     }
@@ -278,6 +281,8 @@ def split_among_clients(
     """
     targets = labels[rows].numpy()
     classes, counts = np.unique(targets, return_counts=True)
+    if not len(rows):
+        raise PartitionError("a group has classes without any training, or without any test images")
     ends = np.arange(clients + 1)
     if samples is None:
         cuts = np.tile((ends * (counts.min() / clients)).astype(int), (len(classes), 1))

@@ -12,6 +12,7 @@ import numpy as np
 import PIL.Image
 from matplotlib.figure import Figure
 
+from cflkit._files import expanded
 from cflkit._project import PROJECT
 
 # Where figures of a reader's run go; the build of the notebooks writes into ``figures/``
@@ -69,7 +70,7 @@ def save(figure: Figure, name: str) -> Path:
 
 def folder() -> Path:
     """Return the folder of saved figures, which is there afterwards."""
-    place = Path(os.environ.get("CFLKIT_FIGURES") or FOLDER).expanduser()
+    place = expanded(os.environ.get("CFLKIT_FIGURES") or FOLDER)
     place.mkdir(parents=True, exist_ok=True)
     return place
 

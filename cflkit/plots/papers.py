@@ -89,8 +89,8 @@ def agreements(
     angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
     x, y = np.cos(angles), np.sin(angles)
     for first, second in np.argwhere(np.triu(joined, 1)):
-        pair, false = [first, second], truth[first] != truth[second]
-        colour, line = ("black", "--") if false else ("0.6", "-")
+        pair, wrong = [first, second], truth[first] != truth[second]
+        colour, line = ("black", "--") if wrong else ("0.6", "-")
         axes.plot(x[pair], y[pair], color=colour, linestyle=line, linewidth=1, zorder=0)
     known = np.max(truth) + 1  # as `renamed` counts
     for client, label in enumerate(renamed(truth, labels).tolist()):

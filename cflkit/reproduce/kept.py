@@ -25,20 +25,39 @@ COUNTED = ("n_clusters", "clustering_round", "iterations", "diverged_in")
 
 
 def draw(record: Record, federation: Federation, number: int) -> None:
-    """Draw a run as a figure with this number: a measure over rounds, and the last clusters."""
-    import matplotlib.pyplot as plt
+    """Draw a run as a figure with this number, and show what the run needed."""
     import psutil
     import torch
     from IPython.display import display
 
-    from cflkit import plots
     from cflkit.simulation.loop import peak_memory
+
+    draw_rounds(record, federation, number)
+    device = str(record.provenance["device"])
+    cpu = device == "cpu"
+    spent = time.process_time() if cpu else time.time() - psutil.Process().create_time()
+    needs = {
+        "minutes": max(round(spent / 60, 1), 0.1),
+        "memory_gib": round(peak_memory(torch.device("cpu" if cpu else "cuda")), 1),
+        "device": device,
+    }
+    needed = TOLD.format(**needs, of="one core" if cpu else device)
+    display({NEEDS: needs, "text/plain": needed}, raw=True)
+
+
+def draw_rounds(record: Record, federation: Federation, number: int) -> None:
+    """Draw a measure over rounds, and the last clusters; nothing if a run has neither."""
+    import matplotlib.pyplot as plt
+
+    from cflkit import plots
 
     table = record.rounds
     last = table.groupby("method", sort=False).last()
     truth = federation.clusters
     clusters = {} if truth is None or "clusters" not in last else dict(last["clusters"].dropna())
     heights = [2.4] * (table["round"].nunique() > 1) + [0.28 * len(clusters) + 0.6] * bool(clusters)
+    if not heights:  # explanations
+        return
     figure, axes = plt.subplots(
         len(heights), 1, figsize=(8, sum(heights)), squeeze=False, height_ratios=heights
     )
@@ -53,16 +72,6 @@ def draw(record: Record, federation: Federation, number: int) -> None:
         plots.clusterings(truth.cpu(), strips, axes[-1, 0]).set_xticks(range(0, len(truth), 5))
     caption = "The run over its rounds, and the clusters of its last round, as far as it has them."
     plots.show(figure, number, caption, "Lines over rounds, and a strip of clients per method.")
-    device = str(record.provenance["device"])
-    cpu = device == "cpu"
-    spent = time.process_time() if cpu else time.time() - psutil.Process().create_time()
-    needs = {
-        "minutes": max(round(spent / 60, 1), 0.1),
-        "memory_gib": round(peak_memory(torch.device("cpu" if cpu else "cuda")), 1),
-        "device": device,
-    }
-    needed = TOLD.format(**needs, of="one core" if cpu else device)
-    display({NEEDS: needs, "text/plain": needed}, raw=True)
 
 
 def compare(record: Record) -> None:

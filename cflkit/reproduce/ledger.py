@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cflkit._project import KIT
+from cflkit._project import KIT, git
 from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
@@ -147,8 +147,14 @@ def scale_parameters(paper: str, scale: str, scenario: Scenario) -> dict[str, An
 
 @cache
 def defaults(notebook: str) -> dict[str, Any]:
-    """Read the parameters of a committed notebook."""
-    return notebooks.read_notebook(grid.NOTEBOOKS / f"{notebook}.ipynb").defaults
+    """Read the parameters of a notebook of the kit: as git has it, since a reader may edit them."""
+    import nbformat
+
+    path = grid.NOTEBOOKS / f"{notebook}.ipynb"
+    text = git("show", f":notebooks/{path.name}")
+    if text is None:
+        return notebooks.read_notebook(path).defaults
+    return notebooks.Notebook(path, nbformat.v4.reads(text)).defaults
 
 
 def reduction(paper: str, scenario: Scenario) -> str:

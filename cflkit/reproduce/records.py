@@ -385,7 +385,10 @@ def find_record(text: str) -> Record:
     ParameterError
         There is no such record, or there are several.
     """
-    id, known = Path(text).name, record_folders()
+    place = Path(text)
+    if (place / "record.json").exists():
+        return read(place.resolve())
+    id, known = place.name, record_folders()
     ids = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
     if id in known or len(ids) == 1:
         return read(known.get(id) or known[ids[0]])

@@ -100,24 +100,25 @@ def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: P
 
 def story(record: Record) -> Iterator[str]:
     """Yield what was run, and its methods in a small table, the most accurate first."""
-    parameters, made = record.parameters, record.provenance
+    parameters, provenance, count = record.parameters, record.provenance, len(record.summary)
     on = f" on {parameters['dataset']}" if "dataset" in parameters else ""
     sizes = [f"{parameters[n]} {n}" for n in ("clients", "rounds") if parameters.get(n)]
     yield (
-        f"{len(record.summary)} methods{on}: {', '.join(sizes)}. They "
-        f"asked for {made['trainings_requested']:,} local trainings, of which "
-        f"{made['trainings_run']:,} were distinct and run. {made['minutes']:.1f} minutes"
+        f"{count} method{'s' * (count > 1)}{on}: {', '.join(sizes)}. There were "
+        f"{provenance['trainings_requested']:,} requests for local trainings, of which "
+        f"{provenance['trainings_run']:,} were distinct and run. "
+        f"{provenance['minutes']:.1f} minutes"
     )
     yield ""
     usual = {n: m for n, m in record.summary.items() if not n.endswith(AS_PUBLISHED)}
     usual = usual or record.summary  # a method can be asked for as published alone
     names = [name for name in SHOWN if any(m.get(name) is not None for m in usual.values())]
-    wide = max(map(len, usual))
-    yield "  ".join([" " * wide, *(f"{SHOWN[name]:>11s}" for name in names)])
+    width = max(map(len, usual))
+    yield "  ".join([" " * width, *(f"{SHOWN[name]:>11s}" for name in names)])
     best = sorted(usual.items(), key=lambda pair: -(pair[1].get("accuracy") or 0))
     for method, measures in best:
         cells = [f"{text(measures.get(name)):>11s}" for name in names]
-        line = "  ".join([f"{method:{wide}s}", *cells])
+        line = "  ".join([f"{method:{width}s}", *cells])
         if "diverged_in" in measures:
             line += f"  diverged in round {measures['diverged_in']}"
         yield line

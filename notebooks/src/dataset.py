@@ -159,8 +159,8 @@ def main() -> int:
     except ImportError as error:
         print(f"error: Parquet needs pyarrow: {error}", file=sys.stderr)
         return 1
-    described = json.dumps(package(rows), indent=1, ensure_ascii=False)
-    (folder / "datapackage.json").write_text(described + "\n", encoding="utf-8")
+    description = json.dumps(package(rows), indent=1, ensure_ascii=False)
+    (folder / "datapackage.json").write_text(description + "\n", encoding="utf-8")
     again = list(runs_of(pd.read_parquet(path)))
     made = ledger.write(ledger.ledger(again), folder / "ledger.csv")
     if made.read_text("utf-8") != ledger.LEDGER.read_text("utf-8"):

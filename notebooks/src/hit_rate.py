@@ -172,17 +172,19 @@ def asked(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
     }
 
 
+def rules() -> dict[str, methods.Method]:
+    """Make the rules that are compared, by their names in `RULES`."""
+    first = methods.make("ocfl", before=-np.inf)
+    made = first, methods.make("ocfl"), methods.make("ocfl-replicated")
+    return dict(zip(RULES, made, strict=True))
+
+
 def raced(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
     """Yield what each method finds in a draw, and how well its models do."""
     home = situation.federation(seed)
     assert home.clusters is not None
-    lines = {
-        "FedAvg": methods.make("fedavg"),
-        "round 1": methods.make("ocfl", before=-np.inf),
-        "OCFL": methods.make("ocfl"),
-        "OCFL-replicated": methods.make("ocfl-replicated"),
-        "oracle": methods.make("oracle", truth=home.clusters.tolist()),
-    }
+    oracle = methods.make("oracle", truth=home.clusters.tolist())
+    lines = {"FedAvg": methods.make("fedavg"), **rules(), "oracle": oracle}
     if home.sizes.min() >= 80:
         lines["halves of samples"] = methods.make("ocfl-replicated", split="samples")
     summary = simulation.run(lines, home, situation.rounds, progress=False).summary()
@@ -278,12 +280,7 @@ AT_SCALE = {
 def split_at_scale(situation: Situation, seed: int) -> Iterator[dict[str, Any]]:
     """Yield in which round each rule divides the clients, and how well; no model is tested."""
     home = Federation(*situation.deal(seed), situation.model, situation.training, seed=seed)
-    lines = {
-        "round 1": methods.make("ocfl", before=-np.inf),
-        "OCFL": methods.make("ocfl"),
-        "OCFL-replicated": methods.make("ocfl-replicated"),
-    }
-    history = simulation.run(lines, home, situation.rounds, until_settled=True)
+    history = simulation.run(rules(), home, situation.rounds, until_settled=True)
     for name, values in history.summary().items():
         yield {
             "method": name,

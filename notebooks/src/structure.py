@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from hit_rate import watched
 
 from cflkit import datasets, partition
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 from cflkit.structure import structure_test
@@ -49,12 +50,8 @@ def federations(name: str, seed: int) -> Iterator[tuple[str, int, Any]]:
 
 
 def matrices(federation: Federation) -> Iterator[np.ndarray]:
-    """Yield the divergence matrix of every round of federated averaging."""
-    kept, everyone = federation.initial(), torch.arange(federation.clients)
-    for t in range(ROUNDS):
-        trained = federation.train(Jobs(kept[None], torch.zeros_like(everyone), everyone), round=t)
-        yield cosine_divergence((trained - kept)[:, : federation.parameters])
-        kept = trained.mean(dim=0)
+    """Return the divergence matrices of the rounds of federated averaging."""
+    return map(cosine_divergence, watched(federation, ROUNDS))
 
 
 def tested(federation: Federation) -> Iterator[dict[str, Any]]:

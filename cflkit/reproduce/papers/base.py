@@ -160,8 +160,10 @@ def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> Methods
         A method has no twin, since the authors' code does what was intended.
     """
     wanted = lines if only is None else only
-    if none := [name for name in wanted if name not in lines]:
-        raise ParameterError(f"there is no version of its own {none[0]!r}: name the method itself")
+    if absent := [name for name in wanted if name not in lines]:
+        raise ParameterError(
+            f"there is no version of its own {absent[0]!r}: name the method itself"
+        )
     return {
         name: method
         for name, method in lines.items()

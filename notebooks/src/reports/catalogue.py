@@ -126,10 +126,8 @@ def table() -> pd.DataFrame:
                 "file": f"[`{name}`](../cflkit/methods/{file})",
             }
         )
-    places = {row["told beforehand"]: order(row["told beforehand"]) for row in rows}
-    return pd.DataFrame(
-        sorted(rows, key=lambda row: (places[row["told beforehand"]], row["method"].lower()))
-    )
+    rows.sort(key=lambda row: (order(row["told beforehand"]), row["method"].lower()))
+    return pd.DataFrame(rows)
 
 
 def order(words: str) -> int:

@@ -8,8 +8,7 @@ import pandas as pd
 
 from cflkit.reproduce import ledger
 from cflkit.reproduce.ledger import ANSWERS, SCALES, answers_at, scenario_columns
-from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.rule import answer
+from reports import worth
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -70,16 +69,6 @@ def placebo(
     Numbers that a run cannot miss (`Paper.fixed`) are left out. The share is NaN if no cell has
     runs of two seeds at the scale, whose columns have the prefix.
     """
-    facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
-    cells = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
-    cells = cells.assign(number=range(len(cells)))
-    key = ["paper", "table", "method", "measure"]
-    pairs = cells.merge(cells[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
-    pairs = pairs[pairs["number"] != pairs["number_other"]]
-    columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
-    passes = [
-        answer(value, mean, width, seeds, never, PAPERS[paper].protocols[protocol].margin)
-        == "reproduced"
-        for paper, protocol, value, mean, width, seeds, never in pairs[columns].to_numpy()
-    ]
-    return pairs.assign(passes=passes).groupby([*by])["passes"].mean()
+    compared = worth.pairs(table, prefix)
+    wrong = compared[compared["number"] != compared["runs"]]
+    return wrong.groupby([*by])["passes"].mean()

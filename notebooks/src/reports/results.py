@@ -54,13 +54,14 @@ def paired(
 ) -> Paired:
     """Compare two methods in a measure of the summaries, seed by seed, also across records.
 
-    The runs are those of one scenario. Of several with a seed, the newest counts.
+    The runs are those of one scenario. Of several with a seed, that with most rows of the method
+    counts, and among these the newest.
     """
 
     def by_seeds(method: str) -> dict[tuple[Any, ...], float]:
         measured = [run for run in runs if run.value(method, measure) is not None]
-        newest = records.one_per_seed(measured, lambda run: len(run.by_method[method]))
-        return {records.seeds_of(run): factor * run.value(method, measure) for run in newest}
+        best = records.one_per_seed(measured, lambda run: len(run.by_method[method]))
+        return {records.seeds_of(run): factor * run.value(method, measure) for run in best}
 
     ends, others = by_seeds(first), by_seeds(second)
     common = [seeds for seeds in ends if seeds in others]

@@ -35,7 +35,7 @@ def pairs(book: pd.DataFrame, prefix: str = "", factor: float = 1) -> pd.DataFra
     facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
     cells = book[book[f"{prefix}seeds"].gt(1) & ~book["fixed"]]
     names = list(ledger.scenario_columns())
-    cells = cells.assign(scenario=cells[names].map(str).agg(", ".join, axis=1))
+    cells = cells.assign(scenario=[", ".join(map(str, row)) for row in cells[names].to_numpy()])
     others = cells[[*KEY, *SIZES, *facts, "scenario"]]
     both = cells.merge(others, on=KEY, suffixes=("", "_other"))
     columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
