@@ -173,5 +173,7 @@ def with_test_set(whole: ImageSet) -> ImageSet:
         name: None if (values := getattr(whole, name)) is None else values[pool]
         for name in ("images", "labels", "domains", "owners")
     }
-    tests = {"test_images": whole.images[test], "test_labels": whole.labels[test]}
-    return replace(whole, **of_pool, **tests)
+    of_test: dict[str, Any] = {
+        f"test_{name}": getattr(whole, name)[test] for name in ("images", "labels")
+    }
+    return replace(whole, **of_pool, **of_test)
