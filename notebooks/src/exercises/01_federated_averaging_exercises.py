@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises: federated averaging
 #
-# They belong to the lesson [01 Federated averaging](../01_federated_averaging.ipynb). Each function gets NumPy arrays.
+# They belong to the lesson [01 Federated averaging](../01_federated_averaging.ipynb). Functions get NumPy arrays, numbers and functions.
 
 # %%
 import numpy as np

@@ -89,7 +89,8 @@ exercise = Implement(
         "You divide by the number of images of the class in the pool. Only count.": (
             lambda labels, held: class_counts(labels, held) / np.maximum(np.bincount(labels), 1)
         ),
-        "There are as many columns as classes in the pool, whether clients hold them or not.": (
+        "A column is missing at the end. C comes from the labels of the whole pool, whether "
+        "clients hold them or not.": (
             over_the_held_classes
         ),
         "There are too few columns. There are as many as the largest label plus one.": (

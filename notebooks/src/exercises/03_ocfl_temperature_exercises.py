@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises: OCFL and its temperature
 #
-# They belong to the lesson [03 OCFL](../03_ocfl_temperature.ipynb). Each function gets NumPy arrays.
+# They belong to the lesson [03 OCFL](../03_ocfl_temperature.ipynb). Functions get NumPy arrays; that of 03.3 gets a list and a number.
 
 # %%
 import numpy as np
@@ -161,6 +161,11 @@ def rises_over_all(temperatures, window):
     return next((t + 1 for t in higher), None)
 
 
+def counted_from_the_end(temperatures, window):
+    rounds = range(len(temperatures))
+    return next((t + 1 for t in rounds if temperatures[t] > temperatures[t - window]), None)
+
+
 def counted_from_zero(temperatures, window):
     found = first_rise(temperatures, window)
     return None if found is None else found - 1
@@ -178,6 +183,8 @@ exercise = Implement(
         "You ask for a rise over all of the last w rounds. Compare with round t − w alone.": (
             rises_over_all
         ),
+        "In the first w rounds, t − w is a negative index, and Python then counts from the end. "
+        "Begin where there are enough earlier rounds.": counted_from_the_end,
         "The window is not used. It says how many rounds back the trigger looks.": (
             lambda temperatures, window: first_rise(temperatures, 1)
         ),
@@ -350,7 +357,7 @@ exercise = Predict(
 #
 # Fifteen clients are alike. In round $t$, from 1 to 20, the update of each is $s / t$ plus noise. The direction $s$ is
 # the same for all of them. The noise is drawn anew for each client and each round, and its size does not change. Does the
-# trigger fire in some round (`"fires"`), or does it never fire (`"never"`)?
+# trigger with the window $w = 1$ fire in some round (`"fires"`), or does it never fire (`"never"`)?
 
 # %%
 ### BEGIN SOLUTION

@@ -304,7 +304,7 @@ exercise = Implement(
         "You look at one direction only, above the diagonal. The matrix is not symmetric.": (
             by_the_upper_triangle
         ),
-        "You take the mean of the two directions. The larger one decides.": (
+        "You take the mean of the two directions. Can two clients agree if one score is far above ε?": (
             lambda scores, clusters: ends((scores + scores.T) / 2, clusters)
         ),
     },

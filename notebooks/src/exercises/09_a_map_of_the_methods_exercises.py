@@ -56,7 +56,7 @@ exercise = Implement(
         "samples.": lambda labels, sizes: mixing_of_clusters(labels, np.ones_like(sizes)),
         "The rows do not sum to 1. Divide by the number of samples of the cluster, and not of "
         "all clients.": lambda labels, sizes: (labels[:, None] == labels) * sizes / sizes.sum(),
-        "The matrix is transposed. Row i has the weights of the models in that of client i.": (
+        "The matrix is transposed. Row i has the weights with which all models enter client i's model.": (
             lambda labels, sizes: mixing_of_clusters(labels, sizes).T
         ),
         "This is the matrix without clusters.": lambda labels, sizes: mixing_of_clusters(

@@ -180,7 +180,7 @@ def some_matrix(rng):
         lengths = rng.uniform(0.5, 1, m)
         lengths[0] = 5
         matrix = (1 - cosine_divergence(vectors + 2)) * lengths / lengths[:, None]
-    return (matrix + rng.uniform(-1e-9, 1e-9, matrix.shape),)
+    return (matrix + rng.uniform(-5e-7, 5e-7, matrix.shape),)
 
 
 def by_the_diagonal_alone(matrix):

@@ -167,7 +167,7 @@ export function drawCurves(svg, title, series, rounds, range, words, { shown, ri
     tag("line", { x1: left, x2: right, y1: y(value), y2: y(value), class: "grid" }) + text(left - 6, y(value) + 4, words(value), "tick end"));
   const every = rounds <= 12 ? 1 : 5 * Math.ceil(rounds / 60);
   for (let round = every; round <= rounds; round += every) parts.push(text(x(round), height - 6, `${round}`, "tick middle"));
-  parts.push(tag("line", { x1: x(shown), x2: x(shown), y1: top, y2: bottom, class: "shown" }));
+  if (shown <= rounds) parts.push(tag("line", { x1: x(shown), x2: x(shown), y1: top, y2: bottom, class: "shown" }));
   /** @type {{u: number, v: number, at: number, inside: string, look: string}[]} */
   const ends = [];
   for (const { name, values, look } of series) {

@@ -66,6 +66,7 @@ const now = () => run.rounds[run.shown - 1];
 async function restart() {
   const number = (/** @type {string} */ id) => Number(element(id).value);
   setPlaying(false);
+  element("notice").textContent = "";
   const setting = { groups, clients: number("clients"), images: number("images"), epochs: number("epochs"), seed, rule: element("rule").value };
   const made = makeClients(packed, setting), truth = trueGroups(made, groups);
   const clients = made.map((client, i) => ({ ...client, name: OFFICES[i], digit: digitOf(client, i) }));
@@ -100,10 +101,10 @@ function arrive(mine, round) {
 
 /** Find out, when the first rounds are over, what a split in each of them would have given. @param {Run} mine */
 async function settle(mine) {
-  if (run !== mine || mine.scoring || mine.score || mine.splitting || mine.rounds.length !== length().rounds) return;
+  if (run !== mine || mine.scoring || mine.score || mine.splitting || mine.rounds.length < length().rounds) return;
   mine.scoring = true;
   const told = (/** @type {number[]} */ ends) => { if (run === mine) { mine.ends = ends; drawCharts(); } };
-  const score = await ask("score", undefined, told);
+  const score = await ask("score", length().rounds, told);
   mine.scoring = false;
   if (run !== mine) return;
   if (!score) return settle(mine);
@@ -304,9 +305,9 @@ function pairWords({ gamma, ...round }) {
   if (j === undefined) {
     return `<p class="muted">${i === undefined ? "Press an office, and then another one: how far apart do they pull?" : `<b>${clients[i].name}</b>: its arrow, its row and its column. Now another office?`}</p>`;
   }
-  const found = foundIn({ gamma, ...round }), angle = Math.round((Math.acos(1 - gamma[i][j]) * 180) / Math.PI);
+  const found = foundIn({ gamma, ...round }), angle = (Math.acos(1 - gamma[i][j]) * 180) / Math.PI;
   return anglePicture(gamma[i][j], lit.map((client) => colour(found?.[client])), lit.map((client) => clients[client].digit)) +
-    `<p><b>${clients[i].name}</b> and <b>${clients[j].name}</b> pull ${angle}° apart, and the distance is 1 − cos ${angle}° = ${gamma[i][j].toFixed(2)}.${run.setting.rule === "halves" ? "" : " That is one cell."}</p>`;
+    `<p><b>${clients[i].name}</b> and <b>${clients[j].name}</b> pull ${Math.round(angle)}° apart, and the distance is 1 − cos ${angle.toFixed(1)}° ≈ ${gamma[i][j].toFixed(2)}.${run.setting.rule === "halves" ? "" : " That is one cell."}</p>`;
 }
 
 // --- The sentence ---------------------------------------------------------------------------------
@@ -346,13 +347,13 @@ function sentence() {
       (score ? verdict(score) : trigger ? `${rule} split in round ${trigger.round}, ${same ? "into the same clusters" : "into other clusters"}.` : `${rule} still waits. Play on, and compare.`);
   }
   if (!before) {
-    return start + (setting.epochs ? "Every office has trained the same model on its own images. Which arrows belong together? " : "Every office has taken a single step, after 16 images, so that its arrow is mostly chance. ") +
+    return start + (setting.epochs ? "Every office has trained the same model on its own images. Which arrows belong together? " : `Every office has taken a single step, after ${Math.min(16, setting.images)} images, so that its arrow is mostly chance. `) +
       (halves ? "The server adds up what it gets from each. " : "") + "Press <b>Play</b>, and <b>Split</b> when you would.";
   }
   const heat = `<b>${now.temperature.toFixed(3)}</b>`, from = before.temperature.toFixed(3);
   if (now.fired) {
     const { count, words } = clustering(/** @type {number[]} */ (now.labels)), soon = `${rounds[0].seen}` === `${now.labels}`;
-    return start + (halves ? "Both halves find the same clusters for the second time, and the server splits. The sum shows " : `The temperature <b>rises</b> for the first time, from ${from} to ${heat}, and OCFL splits. HDBSCAN finds `) + `<b>${words}</b>.` +
+    return start + (halves ? "Both halves find the same clusters for the second round running, and the server splits. The sum shows " : `The temperature <b>rises</b> for the first time, from ${from} to ${heat}, and OCFL splits. HDBSCAN finds `) + `<b>${words}</b>.` +
       (hand?.from === now.round ? " You split in the same round." : split ? ` You split in round ${hand.from}.` : "") +
       (count === 1 ? " One model stays: a rise says when to look, and not that there is something to find." : soon ? " Round 1 would have done: its updates give the same clusters." : "") +
       (rounds.length === now.round && now.round < length().rounds ? " Press Play to go on." : "");
@@ -444,9 +445,10 @@ async function readAddress() {
   const text = location.hash.slice(1), part = text && document.getElementById(text);
   const named = new URLSearchParams(part ? "" : text);
   if (run && (part || text === settingsText())) return;
-  const unknown = choose(named), until = named.has("play") ? Number(named.get("play")) || 12 : 0;
+  const unknown = choose(named), wanted = named.get("play"), begun = restart();
+  const until = /^\d*$/.test(wanted ?? "no") ? Number(wanted) || 12 : 0;
   element("notice").textContent = unknown.length ? `The address asks for ${unknown.join(", ")}, which this page does not offer. The rest is as the address says.` : "";
-  if ((await restart()) && until) play(until);
+  if ((await begun) && until) play(until);
 }
 
 element("scene").innerHTML = Object.entries(SCENES).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join("") + `<option value="${OWN}" hidden>Your own groups</option>`;
@@ -505,6 +507,7 @@ document.addEventListener("pointerdown", (event) => {
   pointAt([]);
 });
 element("groups").onfocusin = (/** @type {any} */ { target }) => { if (target.matches(":focus-visible")) pointAt(under({ target })); };
+element("groups").onfocusout = () => pointAt([]);
 element("groups").onkeydown = (/** @type {KeyboardEvent} */ event) => {
   const card = /** @type {HTMLElement} */ (event.target), move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   const next = move && card.dataset.client && document.getElementById(`client-${Number(card.dataset.client) + move}`);
@@ -519,7 +522,7 @@ function moveClass(label, from, to) {
   if (from === to || groups[from].classes.length < 2) return;
   groups = groups.map((group, g) => ({
     ...group,
-    classes: g === from ? group.classes.filter((c) => c !== label) : g === to ? [...group.classes, label].sort() : group.classes,
+    classes: g === from ? group.classes.filter((c) => c !== label) : g === to ? [...new Set([...group.classes, label])].sort() : group.classes,
   }));
   nameScene();
   restart();
@@ -537,7 +540,7 @@ element("groups").onclick = (/** @type {any} */ event) => {
     element("groups").querySelector(`[data-turn="${turn}"]`)?.focus();
   } else if (label !== undefined) moveClass(Number(label), Number(group), (Number(group) + 1) % groups.length);
 };
-element("groups").ondragstart = (/** @type {any} */ { target, dataTransfer }) => dataTransfer.setData("text/plain", `${target.dataset.class} ${target.dataset.group}`);
+element("groups").ondragstart = (/** @type {any} */ { target, dataTransfer }) => target.dataset?.class && dataTransfer.setData("text/plain", `${target.dataset.class} ${target.dataset.group}`);
 element("groups").ondragover = (/** @type {DragEvent} */ event) => event.preventDefault();
 element("groups").ondrop = (/** @type {any} */ event) => {
   event.preventDefault();

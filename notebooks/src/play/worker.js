@@ -109,11 +109,11 @@ function federation(digits, setting) {
   }
 
   /**
-   * Find out what a split in each round so far would have given in the end.
+   * Find out what a split in each of the first rounds would have given in the end.
+   * @param {number} last
    * @returns {Generator<number[], Score>}  what is known until now, and in the end all
    */
-  function* score() {
-    const last = rounds.length;
+  function* score(last) {
     /** @type {number[]} */
     const ends = [];
     /** @param {number} from @param {number[]} labels @returns {Generator<number[], number>} */
@@ -123,7 +123,7 @@ function federation(digits, setting) {
       return mean(models, labels);
     }
     for (let from = 1; from <= last; from++) ends.push(yield* end(from, rounds[from - 1].seen));
-    const rise = rounds.find((_, t) => t && rises([rounds[t - 1].temperature, rounds[t].temperature]));
+    const rise = rounds.slice(0, last).find((_, t) => t && rises([rounds[t - 1].temperature, rounds[t].temperature]));
     if (!rise?.two) return { ends, rise: rise ? { round: rise.round, end: ends[rise.round - 1] } : null };
     return { ends, rise: { round: rise.round, end: yield* end(rise.round, rise.two.single) } };
   }
@@ -156,6 +156,6 @@ self.onmessage = ({ data: { kind, id, value } }) => {
   if (kind === "start") running = federation(digits, value);
   if (kind === "start" || kind === "stop") tasks++;
   if (kind === "split") pursue(id, running.byHand(value));
-  if (kind === "score") pursue(id, running.score());
+  if (kind === "score") pursue(id, running.score(value));
   if (kind === "start" || kind === "step") self.postMessage({ id, answer: running.step() });
 };

@@ -41,7 +41,7 @@ export function mount(element, data) {
     const score = ari(truth, found);
     const [low, high] = right;
     const range = low < high
-      ? `Every ε from ${low.toFixed(3)} to ${high.toFixed(3)} finds the groups.`
+      ? `Every ε above ${(Math.ceil(1000 * low - 1e-6) / 1000).toFixed(3)} and up to ${(Math.floor(1000 * high + 1e-6) / 1000).toFixed(3)} finds the groups.`
       : `No ε finds the groups: the largest score within a group is ${low.toFixed(3)}, and the smallest between two is ${high.toFixed(3)}.`;
     const { merged, splintered } = faults(truth, found);
     const verdict = merged && splintered ? "Some groups merge while others are in splinters."
