@@ -17,7 +17,7 @@ from test_contract import OPTIONS, TRUTH
 
 from cflkit import clustering, datasets, methods, models, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
-from cflkit.federation import Ask, Jobs, without_models
+from cflkit.federation import Ask, Diverged, Jobs, without_models
 from cflkit.methods.baselines import flux, pacfl
 from cflkit.methods.baselines.cfl_gp import relabel
 from cflkit.methods.baselines.flexcfl import direction_similarities
@@ -558,3 +558,18 @@ def test_flux_waits_for_its_round_and_is_fedavg_until_then(federate_turned):
 def test_flux_of_equal_clients_is_one_cluster():
     assert flux.cluster(np.ones((4, 2, 3))).tolist() == [0] * 4
     assert flux.cluster(np.ones((1, 2, 3))).tolist() == [0]
+
+
+def test_losses_that_are_not_finite_are_a_divergence(federate_turned):
+    federation = federate_turned()
+    method = begin("feddrift", federation, start="each", period=1)
+    losses = torch.full((6, 6), torch.inf).fill_diagonal_(0.1)
+    with pytest.raises(Diverged, match="diverged in round 2"):
+        looked(method, federation, losses, 1)
+
+
+@pytest.mark.parametrize("names", [["fedavg", "ditto"], ["ditto", "fedavg"]])
+def test_ditto_shares_fedavgs_training_wherever_it_stands(names, federate_turned):
+    line_up = {name: methods.make(name) for name in names}
+    history = simulation.run(line_up, federate_turned(), 2, progress=False)
+    assert (history.requested, history.trained) == (36, 24)

@@ -405,7 +405,7 @@ def test_methods_that_need_all_clients_refuse_a_part(name, federate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*BASELINES, "scaffold"])
+@pytest.mark.parametrize("name", [*BASELINES, "clove", "scaffold"])
 def test_one_method_that_diverges_leaves_the_others_running(name, federate):
     """Its training is made to overflow; FedAvg's is not."""
     federation = federate()

@@ -3,13 +3,13 @@ import warnings
 from collections import OrderedDict
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from rounds import first_jobs
+from rounds import begin, first_jobs
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cflkit import models
@@ -748,3 +748,35 @@ def test_features_that_an_autoencoder_cannot_reach_are_refused(small, split):
     own = replace(small, **scaled)
     with pytest.raises(ValueError, match="from 0 to 1, but these features go from -1 to 1"):
         Federation(own, split, "autoencoder", device="cpu")
+
+
+@pytest.mark.parametrize("count", [0.5, 3.0, 0, 7])
+def test_a_share_of_the_clients_is_no_number_of_them(federate, count):
+    with pytest.raises(ValueError, match=f"a whole number from 1 to 6, not {count}"):
+        federate("linear", clients_per_round=count)
+
+
+@pytest.mark.parametrize("model, trains", [("linear", "body"), ("autoencoder", "head")])
+def test_a_network_without_what_should_train_is_refused(federate, model, trains):
+    with pytest.raises(ValueError, match="has nothing to train"):
+        federate(model, LocalTraining(trains=trains))
+
+
+def test_a_question_may_be_any_callable(federate):
+    federation = federate("linear")
+    question = partial(lambda client, model, by: by * client.number, by=2)
+    assert federation.ask(question, first_jobs(federation)) == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_column_may_be_a_tensor_of_numbers(federate):
+    jobs = first_jobs(federate())
+    keys = jobs.replace(about=torch.arange(6)).keys()
+    assert len(set(keys)) == 6
+    assert keys == jobs.replace(about=[torch.tensor(client) for client in range(6)]).keys()
+
+
+def test_models_of_doubles_are_averaged(float64, federate):
+    federation = federate("linear")
+    method = begin("fedavg", federation)
+    federation.converse(method.round(0), 0)
+    assert method.models.dtype == torch.float64

@@ -373,3 +373,14 @@ def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small, method
     federation = of_groups(small, rows(range(3), range(6)))
     with pytest.raises(error, match=message):
         simulation.run({"method": method}, federation, 1, progress=False)
+
+
+def test_a_client_that_is_alone_when_clusters_are_due_does_not_merge_them():
+    updates, truth = grouped(6)
+    method = few_shot(2, 3, partial=True)
+    for t in range(2):
+        round_of(method, t, updates)
+    round_of(method, 2, updates, [0])
+    assert adjusted_rand_score(truth, method.labels) == 1
+    round_of(method, 3, updates)  # now the clusters are found again
+    assert adjusted_rand_score(truth, method.labels) == 1 and method.due == 5

@@ -26,7 +26,7 @@ from cflkit.federation import (
     f1_and_accuracy,
 )
 from cflkit.methods.fedavg import FedAvg
-from cflkit.simulation import checkpoints, evaluation, loop
+from cflkit.simulation import checkpoints, evaluation, loop, mixing
 from cflkit.simulation.checkpoints import CheckpointMismatch, Keeper, fingerprint
 from cflkit.simulation.evaluation import History
 
@@ -687,3 +687,43 @@ def test_agreement_of_the_unclustered_and_the_true():
     )
     together = metrics.agreement(truth, [0] * 6)
     assert (together["ari"], together["homogeneity"], together["completeness"]) == (0, 0, 1)
+
+
+def test_a_system_without_the_largest_memory_tells_the_present_one(monkeypatch):
+    text = "Name:\tpython\nVmRSS:\t1024 kB\n"
+    monkeypatch.setattr(loop.Path, "exists", lambda self: True)
+    monkeypatch.setattr(loop.Path, "read_text", lambda self, **options: text)
+    assert loop.peak_memory(torch.device("cpu")) > 0
+
+
+def test_methods_that_left_early_cannot_go_on_beside_the_others(federate):
+    line_up = {"FedAvg": methods.make("fedavg"), "OCFL": methods.make("ocfl", clusterer="kmeans")}
+    first = run(line_up, federate("linear"), 3, until_settled=True)
+    with pytest.raises(ValueError, match=r"\['FedAvg'\] have fewer rounds"):
+        run(line_up, federate("linear"), 6, after=first)
+
+
+@dataclass
+class Keeping(FedAvg):
+    """A method that keeps what no file can give back without unpickling."""
+
+    def setup(self, server, initial):
+        super().setup(server, initial)
+        self.usual = server.training
+
+
+def test_what_a_checkpoint_could_not_give_back_is_refused(federate, tmp_path):
+    with pytest.raises(ValueError, match="cannot keep a LocalTraining"):
+        run({"mine": Keeping()}, federate("linear"), 1, checkpoint=tmp_path / "run.pt")
+
+
+def test_a_temperature_is_of_what_the_server_gets(federate):
+    line_up = {"FedAvg": methods.make("fedavg"), "FT": methods.make("fedavg-ft")}
+    table = run(line_up, federate("linear"), 2, temperature_of=[*line_up]).table()
+    heats = table.set_index(["method", "round"])["temperature"]
+    assert heats["FedAvg"].tolist() == heats["FT"].tolist()
+
+
+def test_the_code_of_a_watched_method_counts(federate):
+    line_up = mixing.watched({"OCFL": methods.make("ocfl")})
+    assert "cflkit.methods.ocfl" in loop.modules_of(line_up, federate("linear"))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit._bounds import checked_seed
+from cflkit._bounds import as_python, checked_seed
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine, requests
 from cflkit.federation.blueprint import Blueprint
@@ -98,9 +98,9 @@ class Federation:
         clients_per_round: int | None = None,
     ) -> None:
         self.clients, self.partition = partition.clients, partition
-        self.per_round = self.clients if clients_per_round is None else clients_per_round
-        if not 0 < self.per_round <= self.clients:
-            limits = f"from 1 to {self.clients}, not {clients_per_round}"
+        self.per_round = as_python(self.clients if clients_per_round is None else clients_per_round)
+        if not isinstance(self.per_round, int) or not 0 < self.per_round <= self.clients:
+            limits = f"a whole number from 1 to {self.clients}, not {clients_per_round}"
             raise ValueError(f"clients_per_round must be {limits}")
         self.seed = self.shared_seed = seed = checked_seed(seed)
         self.training = training or LocalTraining()
@@ -115,6 +115,8 @@ class Federation:
                 raise ValueError(f"an autoencoder's outputs are from 0 to 1, {ends}: scale them")
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
+        if not self.training.moving(self.blueprint.first.trainable):
+            raise ValueError(f"{model!r} has nothing to train with trains={self.training.trains!r}")
         cores = machine.usable_cores() if self.device.type == "cpu" else 1
         count = min(cores, self.clients)
         networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
@@ -344,7 +346,7 @@ class Federation:
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question about its own data, see `Ask`; J answers."""
-        self._refuse_if_hidden(f"answers to {question.__name__!r}")
+        self._refuse_if_hidden(f"answers to {getattr(question, '__name__', question)!r}")
         _ = self.data.bytes_per_sample  # measured now, with a network that a thread will use
 
         def ask_one(network: RowModel, job: int) -> Any:

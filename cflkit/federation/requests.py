@@ -163,7 +163,7 @@ def key_of(value: Any) -> Hashable:
         return value
     [digest] = digests(value[None])
     # The position 0 adds nothing to a digest, so the number of positions counts, too
-    return digest if value.is_floating_point() else (len(value), digest)
+    return digest if value.is_floating_point() else (*value.shape, digest)
 
 
 def joined(parts: Sequence[Jobs]) -> Jobs:

@@ -283,7 +283,7 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
     for cluster in range(len(models)):
         members = labels == cluster
         if members.any():
-            shares = (weights[members] / weights[members].sum()).to(updates.device)
+            shares = (weights[members] / weights[members].sum()).to(updates)
             # Indexing copies, which for all clients of a large network would be gigabytes
             member_updates = updates if members.all() else updates[members]
             averaged[cluster] += shares @ member_updates

@@ -70,9 +70,11 @@ class OpenOCFL(OCFL):
 
     def broadcast(self, t: int) -> Jobs:
         """Return the jobs of a round, in which participants train the models of their clusters."""
+        present = self.server.participants(t)
+        if t == self.due and len(present) < 2:  # one update shows no groups
+            self.due = t + 1
         if t != self.due:
             return super().broadcast(t)
-        present = self.server.participants(t)
         return Jobs(self.kept[None], torch.zeros_like(present), present)
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:

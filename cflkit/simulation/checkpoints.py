@@ -160,6 +160,8 @@ def check_digest(path: Path) -> None:
 
 # In a file, the key of a dict that stands for an array of NumPy: it has the same tensor
 ARRAY = "array of NumPy"
+# What a file can give back without unpickling
+KEPT = (str, bytes, int, float, complex, set, type(None), np.generic, torch.device, torch.dtype)
 
 
 def each_leaf(function: Callable[[Any], Any], value: Any) -> Any:
@@ -183,6 +185,11 @@ def prepare_leaf(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
         return known.setdefault((leaf.dtype, leaf.shape, leaf.device, digest), leaf)
     if isinstance(leaf, np.ndarray):
         return {ARRAY: prepare_leaf(torch.from_numpy(leaf), known)}
+    if not isinstance(leaf, KEPT):
+        raise ValueError(
+            f"a checkpoint cannot keep a {type(leaf).__name__}: methods may have tensors, arrays, "
+            "numbers and texts, and lists and dicts of these"
+        )
     return leaf.item() if isinstance(leaf, np.generic) else leaf
 
 

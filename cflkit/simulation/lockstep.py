@@ -132,7 +132,7 @@ class MethodRound:
         held = None if answers.digests is None else [answers.digests[place] for place in where]
         self.traffic.count(self.request, keys, received, held)
         heat, jobs = {}, self.request.jobs
-        if self.heated and isinstance(received, Tensor):
+        if self.heated and self.request.reported and isinstance(received, Tensor):
             heat = temperature_of_updates(jobs, received, self.method.server.parameters)
         self.advance(received)
         self.method.scalars.update(heat)

@@ -16,12 +16,14 @@ from time import perf_counter
 import torch
 from tqdm.auto import tqdm
 
+from cflkit._bounds import as_python
 from cflkit._project import state
 from cflkit.federation import Federation, Server
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS, History
-from cflkit.simulation.lockstep import converse
+from cflkit.simulation.lockstep import check_hidden, converse
+from cflkit.simulation.mixing import Watched
 
 
 def run(
@@ -94,8 +96,8 @@ def run(
         options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
     for name, value in (("rounds", rounds), ("central_every", central_every)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
+        if not isinstance(as_python(value), int) or value < 1:
+            raise ValueError(f"{name} must be at least 1 and whole, not {value}")
     check_runnable(methods, federation, until_settled)
     if absent := set(temperature_of) - methods.keys():
         raise ValueError(f"temperature_of names {sorted(absent)}, which are no methods of the run")
@@ -152,12 +154,14 @@ def check_runnable(methods: Methods, federation: Federation, until_settled: bool
             "no client has test samples, on which its model could be measured; give the partition "
             "a test set, or set until_settled to look at clusters alone"
         )
+    check_hidden({n: r for n, m in methods.items() for r in m.asks()}, federation)
 
 
 def modules_of(methods: Methods, federation: Federation) -> list[str]:
     """Return the modules in which a run begins; what they import can change its numbers, too."""
     parts = *methods.values(), federation, *federation.after_training
-    return sorted({"cflkit.simulation"} | {type(part).__module__ for part in parts})
+    watched = (part.method for part in parts if isinstance(part, Watched))
+    return sorted({"cflkit.simulation"} | {type(part).__module__ for part in (*parts, *watched)})
 
 
 def begin(
@@ -185,7 +189,14 @@ def begin(
             raise ValueError("there are no rounds after which to go on: the given history is empty")
         for name, method in methods.items():
             move(name, method, federation.server)
-        history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
+        last = {row["method"]: row["round"] for row in after.rows}
+        history, start = copy.deepcopy(after), max(last.values())
+        going_on = unfinished(methods, after, until_settled=False)
+        if behind := [name for name in going_on if last.get(name, start) < start]:
+            raise ValueError(
+                f"{behind} have fewer rounds than {start}, as after until_settled: they cannot go "
+                "on beside the others"
+            )
     if resumed := keeper and keeper.resume(methods, rounds, federation.device):
         history, start = resumed
     elif start >= rounds:
@@ -235,8 +246,9 @@ def peak_memory(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) / 2**30
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count what the parent process had
-        [line] = [x for x in status.read_text(encoding="utf-8").splitlines() if "VmHWM" in x]
-        return int(line.split()[1]) / 2**20
+        for line in status.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM"):  # gVisor has none
+                return int(line.split()[1]) / 2**20
     import psutil
 
     known = psutil.Process().memory_info()

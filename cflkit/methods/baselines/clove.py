@@ -25,6 +25,7 @@ from cflkit.federation import (
     Losses,
     Request,
     Server,
+    check_finite,
 )
 from cflkit.methods.base import Method, Weighting, all_pairs
 
@@ -65,8 +66,10 @@ class CLoVE(Method):
         """Send all models, cluster the vectors of losses, and run FedAvg within each cluster."""
         present = self.server.participants(t)
         [request] = self.asks()
-        losses = yield request.only(all_pairs(self.models, present))
-        vectors = torch.stack(losses).view(-1, self.k).double().cpu().numpy()
+        jobs = all_pairs(self.models, present)
+        losses = torch.stack((yield request.only(jobs)))
+        check_finite(losses[:, None], jobs, t)
+        vectors = losses.view(-1, self.k).double().cpu().numpy()
         self.labels[present] = torch.from_numpy(clusters_with_models(vectors, self.starts))
         yield from super().round(t)
 

@@ -42,8 +42,9 @@ class Ditto(Personal):
         training = proximal_training(self.server, self.mu)
         common = [self.models[0]] * len(present)
         pulled = Jobs(self.personal, present, present, training, anchor=common)
+        # The training that FedAvg has, too, comes first, so that the lockstep joins them
+        trained = yield Train(Jobs(self.models, same, present))
         personal = yield Train(pulled, sent=False, reported=False)
         self.personal = self.personal.clone()
         self.personal[present] = personal
-        trained = yield Train(Jobs(self.models, same, present))
         self.models = weighted_means(self.models, trained, self.server.sizes[present][None])

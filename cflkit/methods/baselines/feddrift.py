@@ -19,7 +19,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, Positive
-from cflkit.federation import NOBODY, Conversation, Losses, Request, Server
+from cflkit.federation import NOBODY, Conversation, Losses, Request, Server, check_finite
 from cflkit.methods.base import Method, Weighting, all_pairs, client_weights, weighted_means
 from cflkit.methods.baselines.clove import mean_losses
 
@@ -69,8 +69,10 @@ class FedDrift(Method):
         if t % self.period == 0 and t > 0:
             everyone = torch.arange(self.server.clients)
             [request] = self.asks()
-            answers = yield request.only(all_pairs(self.models, everyone))
-            losses = torch.stack(answers).view(len(everyone), -1).cpu()  # [m, K]
+            jobs = all_pairs(self.models, everyone)
+            answers = torch.stack((yield request.only(jobs)))
+            check_finite(answers[:, None], jobs, t)
+            losses = answers.view(len(everyone), -1).cpu()  # [m, K]
             smallest, self.labels = losses.min(dim=1)
             drifted = smallest > self.losses + self.threshold
             self.losses = smallest
