@@ -1,5 +1,6 @@
 """What many tests do with methods and clients: prepare them, run them, and compute a gradient."""
 
+import nbformat
 import torch
 import torch.nn.functional as F
 
@@ -37,6 +38,14 @@ def run(name, federation, rounds=3, **options):
     method = methods.make(name, **options)
     history = simulation.run({"method": method}, federation, rounds, progress=False)
     return method, history.table()
+
+
+def notebook(folder, *cells, name="made"):
+    """Write a notebook with code cells of the given sources and tags; return its path."""
+    new = nbformat.v4.new_code_cell
+    made = [new(source, metadata={"tags": tags}) for source, *tags in cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path := folder / f"{name}.ipynb")
+    return path
 
 
 def gradient(network, inputs, labels):

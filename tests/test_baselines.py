@@ -281,20 +281,14 @@ def test_pacfls_threshold_needs_the_papers_number_of_validation_images(data_root
 # --- FedClust ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("compared", "seen"),
-    [
-        ("last layer", ["classifier.weight", "classifier.bias"]),
-        ("parameters", None),
-        ("state", None),
-    ],
-)
-def test_fedclust_compares_the_last_layer_or_more(compared, seen, federate_turned):
+@pytest.mark.parametrize("compared", ["last layer", "parameters", "state"])
+def test_fedclust_compares_the_last_layer_or_more(compared, federate_turned):
     """Each part of the network in turn differs between the clients."""
     federation = federate_turned(model="compact-bn")
     layout, p = federation.blueprint.layout, federation.parameters
-    if seen is None:
-        seen = [name for name, at in layout.items() if compared == "state" or at.stop <= p]
+    seen = [name for name, at in layout.items() if compared == "state" or at.stop <= p]
+    if compared == "last layer":
+        seen = ["classifier.weight", "classifier.bias"]
     found = []
     for name, at in layout.items():
         method = begin("fedclust", federation, compared=compared)
@@ -306,17 +300,10 @@ def test_fedclust_compares_the_last_layer_or_more(compared, seen, federate_turne
     assert found == seen
 
 
-@pytest.mark.parametrize(
-    ("options", "clusters"),
-    [
-        ({"linkage": "single"}, 1),
-        ({"linkage": "average"}, 2),
-        ({"linkage": "complete"}, 3),
-    ],
-)
-def test_what_fedclust_joins(options, clusters, federate_turned):
+@pytest.mark.parametrize("linkage, clusters", [("single", 1), ("average", 2), ("complete", 3)])
+def test_what_fedclust_joins(linkage, clusters, federate_turned):
     federation = federate_turned(model="compact-cnn")
-    method = begin("fedclust", federation, threshold=3.5, **options)
+    method = begin("fedclust", federation, threshold=3.5, linkage=linkage)
     trained = federation.initial().repeat(6, 1)
     last = federation.blueprint.layout["classifier.bias"].start
     trained[:, last] = torch.tensor([0.0, 1, 3, 4, 7, 8])

@@ -11,7 +11,7 @@ import pytest
 import robust
 import torch
 from robust import main
-from rounds import first_jobs
+from rounds import first_jobs, notebook
 
 from cflkit import methods
 from cflkit._project import KIT
@@ -38,13 +38,8 @@ claims.check("lesson", found)
 @pytest.fixture
 def lesson(tmp_path):
     """A notebook with a seed and claims."""
-    notebook = nbformat.v4.new_notebook()
-    tagged = {"parameters": "seed = 0  # what decides\nextra = 0", "claims": LESSON}
-    for tag, source in tagged.items():
-        notebook.cells.append(nbformat.v4.new_code_cell(source, metadata={"tags": [tag]}))
-    path = tmp_path / "lesson.ipynb"
-    nbformat.write(notebook, path)
-    return path
+    parameters = "seed = 0  # what decides\nextra = 0"
+    return notebook(tmp_path, (parameters, "parameters"), (LESSON, "claims"), name="lesson")
 
 
 def folder(lesson, given=()):
@@ -91,9 +86,9 @@ def test_engine_and_perturbation_are_settings_of_their_own(lesson, options):
 
 def test_changed_code_is_measured_anew(lesson):
     before = folder(lesson)
-    notebook = nbformat.read(lesson, as_version=4)
-    notebook.cells[1].source += "\npass"
-    nbformat.write(notebook, lesson)
+    longer = nbformat.read(lesson, as_version=4)
+    longer.cells[1].source += "\npass"
+    nbformat.write(longer, lesson)
     assert folder(lesson) != before
 
 
@@ -125,14 +120,14 @@ def test_two_processes_do_not_measure_the_same(lesson):
 
 
 def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(lesson, monkeypatch):
-    notebook = nbformat.read(lesson, as_version=4)
+    executed = nbformat.read(lesson, as_version=4)
     told = nbformat.v4.new_output("display_data", {claims.MIME: [["it holds", True]]})
-    notebook.cells[1].outputs.append(told)
+    executed.cells[1].outputs.append(told)
 
     def run_all(processes, side_by_side):
         """Pretend to run: only the first lesson has outputs."""
         first, second, _ = (folder(lesson) / f"{p.name}.work" / robust.EXECUTED for p in processes)
-        nbformat.write(notebook, first)
+        nbformat.write(executed, first)
         shutil.copy(lesson, second)
         yield from (("0", ""), ("1", ""), ("2", "no memory"))
 

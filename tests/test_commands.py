@@ -19,6 +19,7 @@ from click import shell_completion
 from hypothesis import given
 from hypothesis import strategies as st
 from reports import sentences
+from rounds import notebook
 
 from cflkit import __main__, _project, compare
 from cflkit.__main__ import main
@@ -163,18 +164,6 @@ def test_a_folder_without_room_for_results_is_an_error_before_any_work(
     assert main(["run", str(OCFL), "-o", str(out)]) == 2
     assert "results cannot be used (Not a directory)" in capsys.readouterr().err
     assert not out.exists()
-
-
-def notebook(tmp_path, *cells):
-    """Write a notebook with cells of the given sources and tags."""
-    made = nbformat.v4.new_notebook(
-        cells=[
-            nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, *tags in cells
-        ]
-    )
-    path = tmp_path / "made.ipynb"
-    nbformat.write(made, path)
-    return path
 
 
 @pytest.mark.parametrize(

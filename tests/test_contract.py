@@ -423,7 +423,7 @@ def test_one_method_that_diverges_leaves_the_others_running(name, federate):
 
 
 @each
-def test_options_are_strict(name, federate):
+def test_options_are_strict(name):
     given = OPTIONS.get(name, {}) | ({"start": [[0]]} if name in OF_SAMPLES else {})
     with pytest.raises(ValueError, match=r"surprise: Unexpected keyword argument"):
         make(name, **given, surprise=1)

@@ -1,17 +1,12 @@
 """The figure of the appendix 09b in which methods fail: its file, and what the text says of it."""
 
-import sys
-
+import failures
 import numpy as np
 import pandas as pd
 import pytest
 
 from cflkit.compare import situations
 from cflkit.compare.situations import places
-from cflkit.reproduce.records import PROJECT
-
-sys.path.insert(0, str(PROJECT / "notebooks" / "src"))
-import failures
 
 ROWS = pd.read_csv(failures.TABLE, keep_default_na=False)
 PLACE = ["situation", "value", "seed"]

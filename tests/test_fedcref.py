@@ -693,14 +693,10 @@ def test_each_training_has_its_own_batches_and_each_iteration_new_networks(clien
 
 
 def test_labels_must_fit_the_clients(clients, dealt):
-    with pytest.raises(ValueError, match="needs labels for"):
-        begin(clients(), dealt[:-1])
-    with pytest.raises(ValueError, match="needs labels for"):
-        begin(clients(), [dealt[0][1:], *dealt[1:]])
-    with pytest.raises(ValueError, match="needs labels for"):
-        begin(clients(), dealt, PerfectAssociations)
-    with pytest.raises(ValueError, match="rounds must be at least 1"):
-        run({"F": OPTIONS}, clients(), dealt, 0)
+    few, short = dealt[:-1], [dealt[0][1:], *dealt[1:]]
+    for given_ in ((few,), (short,), (dealt, PerfectAssociations)):
+        with pytest.raises(ValueError, match="needs labels for"):
+            begin(clients(), *given_)
 
 
 def test_a_client_without_samples_is_refused(small, system):

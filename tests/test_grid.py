@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
 import pytest
 import worker
+from rounds import notebook
 
 from cflkit.__main__ import main
 from cflkit.reproduce import grid, notebooks, records
@@ -24,19 +24,18 @@ from cflkit.reproduce.values import parse_yaml, read_yaml
 TABLE = "ocfl/table-1"
 TINY = worker.SMALL | {"rounds": 100}
 # A notebook that only trains and writes its record
-CELLS = [
-    "from cflkit import methods, simulation\n"
-    "from cflkit.reproduce import papers, records\n"
-    "from cflkit.reproduce.papers import ocfl",
-    None,  # the parameters of notebook 03
+IMPORTS = "from cflkit import methods, simulation\n"
+IMPORTS += "from cflkit.reproduce import papers, records\n"
+IMPORTS += "from cflkit.reproduce.papers import ocfl"
+TRAINING = (
     "run = papers.ocfl.Parameters.of(globals())\n"
     "run_name = records.run_id(run)\n"
     "federation = ocfl.federation(run, *ocfl.data(run))\n"
     "line_up = {'OCFL': methods.make('ocfl'), 'local': methods.make('local')}\n"
     "history = simulation.run(line_up, federation, run.rounds,\n"
     "    checkpoint=records.checkpoint(run_name))\n"
-    "records.write(run_name, run, history, federation)",
-]
+    "records.write(run_name, run, history, federation)"
+)
 
 
 @pytest.fixture
@@ -47,13 +46,10 @@ def small_grid(tmp_path, monkeypatch):
     for balance in ("balanced", "imbalanced"):
         scenario = TINY | {"balance": balance}
         (params / "own" / "tiny" / f"{balance}.yaml").write_text(json.dumps(scenario))
-    lesson = nbformat.read(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb", as_version=4)
-    [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
-    new, tags = nbformat.v4.new_code_cell, {"tags": ["record"]}
-    cells = [given if source is None else new(source, metadata=tags) for source in CELLS]
-    cells.append(new("raise ValueError('this is not for the record')"))
-    path = tmp_path / "03b_ocfl_controls.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    given = notebooks.read_notebook(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb").parameters_cell
+    cells = [(IMPORTS, "record"), (given, "parameters"), (TRAINING, "record")]
+    cells += [("raise ValueError('this is not for the record')",)]
+    path = notebook(tmp_path, *cells, name="03b_ocfl_controls")
     description = {
         "notebook": str(path),
         "file": "tiny/{balance}.yaml",
@@ -62,8 +58,6 @@ def small_grid(tmp_path, monkeypatch):
     }
     (params / "own" / "tiny.yaml").write_text(json.dumps(description))
     monkeypatch.setattr(grid, "PARAMS", params)
-    for name in ("RESULTS", "CACHE", "FIGURES"):
-        monkeypatch.setenv(f"CFLKIT_{name}", str(tmp_path / name.lower()))
     monkeypatch.setattr(notebooks, "RUNS", tmp_path / "runs")
     return params
 
@@ -212,8 +206,7 @@ def test_a_run_from_another_directory_writes_the_record_that_its_cells_write_her
     assert split.hash == made.provenance["partition_hash"]
     there = (folder / "rounds.csv").read_bytes()
     here = lesson.defaults | made.parameters
-    exec(CELLS[0], here)
-    exec(CELLS[2], here)
+    exec(IMPORTS + "\n" + TRAINING, here)
     assert here["run_name"] == made.id
     assert (folder / "rounds.csv").read_bytes() == there
     assert records.read(folder).provenance["notebook"] is None

@@ -31,8 +31,7 @@ def test_a_round_walks_through_twelve_files():
 
 
 @pytest.mark.slow
-def test_one_batch_passes_the_files_of_its_page_in_their_order(monkeypatch, tmp_path):
-    monkeypatch.setenv("CFLKIT_RESULTS", str(tmp_path))
+def test_one_batch_passes_the_files_of_its_page_in_their_order():
     page = (PROJECT / "notebooks" / "one_batch.md").read_text(encoding="utf-8")
     named = re.findall(r"^\d+\. \[`(.*?)`\]\(\.\./cflkit/(.*?)\)", page, re.M)
     assert all(text == target for text, target in named)

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from cflkit import methods, simulation
 from cflkit.simulation import mixing
 
-GROUPS = np.array([0, 0, 0, 1, 1, 1])
-
 
 @pytest.fixture
 def federation(federate_turned):

@@ -407,11 +407,3 @@ def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
         pages.filled(text.replace("toy-results", "other"), tables)
     with pytest.raises(ValueError, match="has no end"):
         pages.filled(text.removesuffix("<!-- end -->"), tables)
-
-
-def test_how_little_a_new_paper_is():
-    """Count the lines of the declaration: the model, the paper, and a line in the registry."""
-    text = (PROJECT / "tests" / "test_papers.py").read_text(encoding="utf-8")
-    declared = text[text.index("class Toy(") : text.index("\nCELL = ")]
-    lines = [line for line in declared.splitlines() if line.strip()]
-    assert len(lines) + 1 <= 25

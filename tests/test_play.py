@@ -12,33 +12,39 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import pdist
+from sklearn.metrics import adjusted_rand_score, completeness_score, homogeneity_score
 
 from cflkit import clustering, datasets, methods, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, LocalTraining
+from cflkit.methods import emd_cfl, fedcref
+from cflkit.methods.fedcref_measures import wrong_share
 from cflkit.partition import shifts
+from cflkit.reproduce.papers.emd_cfl import working_range
 
 PLAY = Path(__file__).parent.parent / "notebooks" / "src" / "play"
 sys.path.insert(0, str(PLAY))
 import browser  # noqa: E402
 import build  # noqa: E402
 
-mini_racer = pytest.importorskip(
-    "py_mini_racer", reason="no JavaScript engine: pip install mini-racer"
-)
 
-
-@pytest.fixture(scope="module")
-def javascript():
-    """Return a function that calls a function of the page's modules, with V8."""
-    context = mini_racer.MiniRacer()
-    context.eval(build.script("engine.js", "scenes.js"))
+def engine(script):
+    """Return a function that evaluates an expression after a script, with V8."""
+    missing = "no JavaScript engine: pip install mini-racer"
+    context = pytest.importorskip("py_mini_racer", reason=missing).MiniRacer()
+    context.eval(script)
 
     def call(expression, **values):
         names, given = ", ".join(values), json.dumps([*values.values()])
         return json.loads(context.eval(f"JSON.stringify((({names}) => {expression})(...{given}))"))
 
     return call
+
+
+@pytest.fixture(scope="module")
+def javascript():
+    """Return a function that calls a function of the page's modules."""
+    return engine(build.script("engine.js", "scenes.js"))
 
 
 DIGITS = datasets.load("digits-8x8")
@@ -190,15 +196,14 @@ def test_its_clients_share_no_training_image_and_have_their_groups_classes(javas
 
 @pytest.mark.nightly
 def test_what_the_page_says_of_twenty_draws_is_counted():
-    context = mini_racer.MiniRacer()
-    context.eval("var self = {}, performance = { now: () => 0 };")
-    context.eval(build.script("engine.js", "scenes.js", "worker.js"))
-    context.eval(f"const packed = unpacked({build.digits()}), {{ groups }} = SCENES.steps;")
-    rows = []
+    script = "var self = {}, performance = { now: () => 0 };\n"
+    script += build.script("engine.js", "scenes.js", "worker.js")
+    script += f"\nconst packed = unpacked({build.digits()}), {{ groups }} = SCENES.steps;"
+    count, rows = engine(script), []
     for seed in range(140, 160):
         setting = f"{{ groups, clients: 20, images: 40, epochs: 0, rule: 'halves', seed: {seed} }}"
-        counted = context.eval(
-            f"""(() => {{
+        counted = count(
+            f"""{{
               const {{ step, byHand }} = federation(packed, {setting});
               const rounds = Array.from({{ length: 40 }}, step);
               const fired = rounds.find((one) => one.fired);
@@ -206,10 +211,10 @@ def test_what_the_page_says_of_twenty_draws_is_counted():
               const {{ accuracies }} = [...(function* () {{ yield yield* byHand(1); }})()].at(-1);
               const gain = Math.round(100 * rounds[39].groups) - Math.round(100 * accuracies[39]);
               const single = rounds.filter(({{ two }}) => `${{two.single}}` === truth).length;
-              return JSON.stringify([fired.round, `${{fired.labels}}` === truth, single, gain]);
-            }})()"""
+              return [fired.round, `${{fired.labels}}` === truth, single, gain];
+            }}"""
         )
-        rows.append(json.loads(counted))
+        rows.append(counted)
     fired, right, single, gain = (np.array(column) for column in zip(*rows, strict=True))
     told = build.page()
     assert (
@@ -234,12 +239,17 @@ def test_no_name_is_defined_twice():
     assert len(names) == len(set(names)) > 40
 
 
+def in_chromium(test):
+    """Run a test where there is Chromium, which takes seconds."""
+    skip = pytest.mark.skipif(not browser.CHROMIUM, reason="no Chromium on this machine")
+    return pytest.mark.slow(skip(test))
+
+
 def faults(events):
     """Return what went wrong in a page."""
     return [e for e in events if e["method"] in {"Runtime.exceptionThrown", "Log.entryAdded"}]
 
 
-in_chromium = pytest.mark.skipif(not browser.CHROMIUM, reason="no Chromium on this machine")
 READY = "typeof run === 'object' && run.rounds.length > 0"
 # What a hand can press before the page has answered the press before
 HASTE = (
@@ -277,7 +287,6 @@ def in_browser(address, act):
     return asyncio.run(use())
 
 
-@pytest.mark.slow
 @in_chromium
 def test_no_haste_leaves_it_stuck_and_no_address_stops_it():
     async def press(tab):
@@ -293,7 +302,6 @@ def test_no_haste_leaves_it_stuck_and_no_address_stops_it():
     in_browser("clients=7&seed=1e9&images=20&own", press)
 
 
-@pytest.mark.slow
 @in_chromium
 def test_no_words_lie_on_others_at_the_split_of_any_scene():
     async def play(tab):
@@ -305,7 +313,6 @@ def test_no_words_lie_on_others_at_the_split_of_any_scene():
     in_browser("clients=8&images=10&epochs=1", play)
 
 
-@pytest.mark.slow
 @in_chromium
 def test_settings_are_in_the_address_and_a_long_split_can_be_stopped():
     async def change(tab):
@@ -334,7 +341,6 @@ def test_settings_are_in_the_address_and_a_long_split_can_be_stopped():
     in_browser("scene=classes&clients=8&images=10&epochs=1", change)
 
 
-@pytest.mark.slow
 @in_chromium
 def test_two_offices_light_up_and_their_angle_is_their_cell():
     async def point(tab):
@@ -355,7 +361,6 @@ def test_two_offices_light_up_and_their_angle_is_their_cell():
     in_browser("clients=8&images=10&epochs=1", point)
 
 
-@pytest.mark.slow
 @in_chromium
 def test_it_says_what_to_press_where_no_script_runs(tmp_path):
     inside = html.escape(build.page())
@@ -379,7 +384,6 @@ def test_each_link_of_the_file_leads_to_a_part_of_it():
     assert all((pages / f"{page}.ipynb").exists() for _, page in links if page)
 
 
-@pytest.mark.slow
 @in_chromium
 def test_it_plays_to_its_split_in_a_browser():
     async def play(tab):
@@ -405,3 +409,224 @@ def test_it_plays_to_its_split_in_a_browser():
     assert all(address.startswith(("file:", "blob:", "data:")) for address in asked)
     assert seen["width"] <= 390
     assert seen["clusters"] == max(seen["labels"]) + 1 > 1
+
+
+# --- The explorers: each slider's whole range, beside what the package computes -------------------
+
+
+NOTEBOOKS, EXPLORERS = PLAY.parents[1], PLAY / "explorers"
+DATA = json.loads((EXPLORERS / "data.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def js():
+    """Evaluate an expression in which the functions of ``maths.js`` and the given names are."""
+    return engine(build.script("explorers/maths.js"))
+
+
+def square(above, m):
+    """Make the symmetric matrix of what is above its diagonal."""
+    matrix = np.zeros((m, m))
+    matrix[np.triu_indices(m, 1)] = np.array(above) * DATA["unit"]
+    return matrix + matrix.T
+
+
+def steps(low, high, step):
+    return [round(low + step * k, 6) for k in range(round((high - low) / step) + 1)]
+
+
+def printed(lesson):
+    """Return what the cells of a committed lesson print, or show as text."""
+    cells = json.loads((NOTEBOOKS / f"{lesson}.ipynb").read_text(encoding="utf-8"))["cells"]
+    outputs = [one for cell in cells for one in cell.get("outputs", ())]
+    texts = (one.get("text") or one.get("data", {}).get("text/plain", ()) for one in outputs)
+    return "".join(line for text in texts for line in text)
+
+
+def same(truth, found):
+    return adjusted_rand_score(truth, found) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round", [0, 1, 2, 5, 10, 19])
+def test_each_cut_leaves_the_clusters_of_the_package(js, round):
+    truth, above = DATA["older_rules"]["truth"], DATA["older_rules"]["briggs"]["rounds"][round]
+    gamma, cuts = square(above, 20), steps(0.05, 1.1, 0.01)
+    assert np.array_equal(js("square(above, 20, unit)", above=above, unit=DATA["unit"]), gamma)
+    joins = js("linkage(gamma)", gamma=gamma.tolist())
+    assert np.allclose([one["height"] for one in joins], clustering.merge_heights(gamma))
+    ours = js("cuts.map((cut) => cutAt(joins, cut))", cuts=cuts, joins=joins)
+    theirs = [clustering.make("agglomerative", threshold=cut).fit_predict(gamma) for cut in cuts]
+    assert ours == [labels.tolist() for labels in theirs]
+    low, high = js("rightHeights(joins, truth)", joins=joins, truth=truth) or (9, 9)
+    assert [low < cut <= high for cut in cuts] == [same(truth, labels) for labels in theirs]
+    order = js("leaves(joins)", joins=joins)  # in which each cluster must be in one piece
+    assert sorted(order) == list(range(20))
+    places = np.argsort(order)
+    for labels in theirs:
+        assert all(np.ptp(places[labels == k]) < (labels == k).sum() for k in set(labels.tolist()))
+
+
+def test_sattlers_first_split_is_the_first_round_that_meets_both_conditions(js):
+    for rate in DATA["older_rules"]["sattler"]["rates"]:
+        norms = np.array(rate["norms"]) * DATA["unit"]
+        eps = steps(0.02, 2.1, 0.04)
+        ours = js(
+            "eps.map((one) => eps.map((other) => firstSplit(norms, one, other)))",
+            eps=eps,
+            norms=norms.tolist(),
+        )
+        mean, longest = norms.T
+        for one, row in zip(eps, ours, strict=True):
+            for other, first in zip(eps, row, strict=True):
+                met = np.flatnonzero((mean < one) & (longest > other))
+                assert first == (met[0] if len(met) else -1)
+        assert all(set(halves) == {"0", "1"} and len(halves) == 20 for halves in rate["halves"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", ["poisoned", "quarter-turn", "four"])
+def test_each_epsilon_joins_the_clients_of_the_package(js, scene):
+    truth = DATA["emd_cfl"]["scenes"][scene]["truth"]
+    scores = np.array(DATA["emd_cfl"]["scenes"][scene]["scores"]) * DATA["unit"]
+    pair = js("larger(scores)", scores=scores.tolist())
+    epsilons = steps(0, 0.3, 0.002)
+    ours = js("epsilons.map((one) => neighbourhoods(pair, one))", epsilons=epsilons, pair=pair)
+    near = [emd_cfl.agreements(scores, epsilon) for epsilon in epsilons]
+    theirs = [emd_cfl.neighbourhoods_of(agree)[0].tolist() for agree in near]
+    assert ours == theirs
+    low, high = js("workingRange(pair, truth)", pair=pair, truth=truth)
+    assert (low, high) == working_range(scores, truth)
+    assert [low < one <= high for one in epsilons] == [same(truth, labels) for labels in theirs]
+
+
+def test_each_threshold_associates_the_piles_of_the_package(js):
+    owner, classes = (np.array(DATA["fedcref"][name]) for name in ("owner", "classes"))
+    far, thetas = square(DATA["fedcref"]["far"], len(owner)), steps(0.15, 0.75, 0.005)
+    ours = js(
+        "thetas.map((theta) => { const edges = associated(far, owner, theta);"
+        " return { edges, ...counted(classes, edges) }; })",
+        thetas=thetas,
+        far=far.tolist(),
+        owner=owner.tolist(),
+        classes=classes.tolist(),
+    )
+    for theta, found in zip(thetas, ours, strict=True):
+        edges = (far <= theta) & (owner[:, None] != owner)  # as `FedCRef.associated`
+        assert found["edges"] == np.argwhere(np.triu(edges)).tolist()
+        communities, isolated = fedcref.communities_of(edges)
+        assert (found["communities"], found["isolated"]) == (len(communities), isolated)
+        share = found["wrong"] / max(1, len(found["edges"]))
+        assert share == pytest.approx(wrong_share(edges, classes))
+
+
+def test_agreement_and_exact_clusters_of_random_groupings(js):
+    random = np.random.default_rng(0)
+    for m in (2, 5, 20):
+        for _ in range(15):
+            truth, found = random.integers(0, random.integers(1, m + 1), (2, m)).tolist()
+            names = {"truth": truth, "found": found}
+            assert js("ari(truth, found)", **names) == pytest.approx(
+                adjusted_rand_score(truth, found)
+            )
+            groups = [np.flatnonzero(np.array(truth) == g).tolist() for g in truth]
+            clusters = [np.flatnonzero(np.array(found) == k).tolist() for k in found]
+            whole = [t if a == b else -1 for t, a, b in zip(truth, groups, clusters, strict=True)]
+            assert js("exact(truth, found)", **names) == whole
+            wrong = js("faults(truth, found)", **names)
+            assert wrong["merged"] == (homogeneity_score(truth, found) < 1 - 1e-9)
+            assert wrong["splintered"] == (completeness_score(truth, found) < 1 - 1e-9)
+
+
+def test_mixing_matrices_have_rows_of_one_and_foreign_shares_as_in_the_lesson(js):
+    truth = np.array(DATA["mixing"]["truth"])
+    for method in DATA["mixing"]["methods"]:
+        for place in method["rounds"]:
+            folded = DATA["mixing"]["squares"][place]
+            matrix = np.array(js("unfold(folded)", folded=folded))
+            assert matrix.shape == (20, 20) and np.allclose(matrix.sum(axis=1), 1, atol=0.01)
+            share = 1 - (matrix * (truth[:, None] == truth)).sum(axis=1).mean()
+            ours = js("foreign(matrix, truth)", matrix=matrix.tolist(), truth=truth.tolist())
+            assert ours == pytest.approx(share, abs=0.01)
+
+
+def test_the_area_of_an_insertion_curve_is_that_of_the_trapezoids(js):
+    for one in DATA["insertion"]["maps"]:
+        curve = np.array(one["curve"]) * DATA["unit"]
+        assert sorted(one["order"]) == list(range(784))
+        for points in range(1, len(curve) + 1):
+            area = np.trapezoid(curve[:points]) / (len(curve) - 1)
+            ours = js("area(curve, points)", curve=curve.tolist(), points=points)
+            assert ours == pytest.approx(area)
+
+
+def test_the_numbers_are_those_that_the_lessons_print(js):
+    older, truth = printed("04_sattler_and_briggs"), DATA["older_rules"]["truth"]
+    for round in (3, 20):
+        gamma = square(DATA["older_rules"]["briggs"]["rounds"][round - 1], 20).tolist()
+        low, high = js("rightHeights(linkage(gamma), truth)", gamma=gamma, truth=truth)
+        assert f"round {round:2d}: right from {low:.2f} to {high:.2f}" in older
+    table = printed("09_a_map_of_the_methods")
+    for method in DATA["mixing"]["methods"][:6]:
+        accuracy = f"{method['accuracy'][-1] * DATA['unit']:.2f}"
+        assert re.search(rf"^{method['name']} +{accuracy} ", table, flags=re.M)
+
+
+def test_the_squares_are_of_all_methods_of_the_catalogue_and_each_has_its_sentence():
+    shown = [method["name"] for method in DATA["mixing"]["methods"]]
+    told = (EXPLORERS / "09_mixing.js").read_text(encoding="utf-8").partition("export")[0]
+    assert sorted(re.findall(r'^    "?([\w-]+)"?: "', told, flags=re.M)) == sorted(shown)
+    listed = re.findall(r"^(\S+) +0\.\d{3} .* \d+\.\d$", printed("09b_catalogue"), flags=re.M)
+    assert sorted(name.replace("OCFL-HDB", "OCFL") for name in listed) == sorted(shown)
+
+
+def test_the_data_are_small_and_the_lessons_of_the_links_exist():
+    assert (EXPLORERS / "data.json").stat().st_size <= 100_000
+    for module in EXPLORERS.glob("[0-9]*.js"):
+        [lesson] = re.findall(r'lesson: "(\w+)"', module.read_text(encoding="utf-8"))
+        assert (NOTEBOOKS / f"{lesson}.ipynb").exists()
+
+
+@in_chromium
+def test_every_control_of_every_explorer_changes_its_picture_and_its_sentence():
+    move = """[...document.querySelectorAll(".explorer")].flatMap((explorer) =>
+      [...explorer.querySelectorAll("input, select")].map((input) => {
+        const told = new Set(), drawn = new Set();
+        const values = { range: [input.min, input.max], radio: [input.value] }[input.type];
+        for (const value of values ?? [...input].map((option) => option.value)) {
+          if (input.type === "radio") input.click(); else input.value = value;
+          input.dispatchEvent(new Event("change", { bubbles: true }));
+          input.dispatchEvent(new Event("input", { bubbles: true }));
+          told.add(explorer.querySelector(".state").textContent);
+          drawn.add(explorer.querySelector(".picture").innerHTML);
+        }
+        return [explorer.id, input.type, told.size, drawn.size,
+          document.documentElement.scrollWidth <= innerWidth];
+      }))"""
+    handle = """(() => { const place = document.querySelector("[data-handle=cut]");
+      place.scrollIntoView({ block: "center" });
+      const box = place.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2]; })()"""
+
+    async def use():
+        async with browser.opened(browser.PAGE.as_uri()) as tab:
+            await tab.look(390, 844, calm=True)
+            drawn = "document.querySelectorAll('.explorer .picture svg').length >= 6"
+            await tab.until(f"scrollBy(0, 800), {drawn}")  # drawn as the reader comes near
+            x, y = await tab.evaluate(handle)
+            for kind, up in (("mousePressed", 0), ("mouseMoved", 60), ("mouseReleased", 60)):
+                event = {"type": kind, "x": x, "y": y - up, "button": "left", "clickCount": 1}
+                await tab.call("Input.dispatchMouseEvent", **event)
+            cut = await tab.evaluate("document.querySelector('.explorer input').value")
+            return float(cut), await tab.evaluate(move), tab.events
+
+    cut, moved, events = asyncio.run(use())
+    assert cut == pytest.approx(DATA["older_rules"]["briggs"]["cut"] + 1.1 * 60 / 270, abs=0.02)
+    assert faults(events) == []
+    assert len(moved) >= 13 and all(fits for *_, fits in moved), moved
+    [methods] = [told for _, kind, told, _, _ in moved if kind == "select-one"]
+    assert methods == len(DATA["mixing"]["methods"]), "each has a sentence of its own"
+    ranges = [(name, told, drawn) for name, kind, told, drawn, _ in moved if kind == "range"]
+    assert all(drawn == 2 for _, _, drawn in ranges), ranges
+    framed = ranges.pop()  # the row that is framed changes the bars alone
+    assert framed[0] == "09_mixing" and all(told == 2 for _, told, _ in ranges), ranges

@@ -85,9 +85,7 @@ def test_a_failure_while_replacing_keeps_the_old_record(finished, monkeypatch, f
 
 
 @pytest.mark.parametrize("survivor", ["new", "old"])
-def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
-    finished, monkeypatch, tmp_path, survivor
-):
+def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(finished, survivor):
     """Such a kill leaves no record in its place, but the old and the new one under other names."""
     kept = records.write("run", *finished)
     before = (kept.folder / "record.json").read_text(encoding="utf-8")

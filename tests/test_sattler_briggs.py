@@ -1,6 +1,7 @@
 """Tests of the two baselines on updates made by hand."""
 
 import math
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -183,15 +184,10 @@ def test_distances_are_scipys(metric, scipys, seed):
 # --- Unusual updates -----------------------------------------------------------------------------
 
 AT_ONCE = {"before": -math.inf}
-CLUSTERING = {
-    "sattler": lambda: make(),
-    "briggs": lambda: briggs(rounds=0),
-    **{
-        f"ocfl, {name}": lambda name=name: methods.make("ocfl", clusterer=name, **AT_ONCE)
-        for name in ("hdbscan", "kmeans", "meanshift", "affinity")
-    },
-}
-each = pytest.mark.parametrize("method", list(CLUSTERING))
+CLUSTERING = {"sattler": make, "briggs": partial(briggs, rounds=0)}
+for name in ("hdbscan", "kmeans", "meanshift", "affinity"):
+    CLUSTERING[f"ocfl, {name}"] = partial(methods.make, "ocfl", clusterer=name, **AT_ONCE)
+each = pytest.mark.parametrize("method", CLUSTERING)
 
 
 @each

@@ -54,24 +54,6 @@ def played(federate):
     return SimpleNamespace(line=line, federation=federation, history=history)
 
 
-@pytest.mark.slow
-def test_shared_trainings_are_run_once(federate):
-    history = run(line_up(), federate(), rounds=1)
-    # In the first round, all methods start from the same model
-    assert (history.requested, history.trained) == (30, 6)
-    twice = {"one": methods.make("local"), "other": methods.make("local")}
-    history = run(twice, federate(), rounds=3)
-    assert (history.requested, history.trained) == (36, 18)
-
-
-@pytest.mark.slow
-def test_another_seed_gives_another_history(federate, played):
-    """That the same seed gives the same one is seen below, where a run has ended between."""
-    other = run(line_up(), federate(seed=1), rounds=1).table()
-    first = played.history.table().query("round == 1")
-    assert first["pf1"].tolist() != other["pf1"].tolist()
-
-
 def test_the_temperature_of_a_method_is_what_ocfls_trigger_would_see(federate):
     """It is measured where it is asked for, and a round with one client has none."""
     presence = torch.ones(3, 6, dtype=torch.bool)
