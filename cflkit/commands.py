@@ -66,6 +66,8 @@ class Commands(click.Group):
             return refused(f"{known or error}{elsewhere}")
         except ModuleNotFoundError as error:
             return refused(error if EXTRA in str(error) else f"{error}; {EXTRA}")
+        except MemoryError as error:
+            return refused(f"there is too little memory ({error})")
         except Mistake as error:
             return refused(error)
 
@@ -473,10 +475,10 @@ def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
     """
     from cflkit.groups import groups, page, read
 
-    evidence = read(file)
-    answer = groups(evidence)
     folder = output or RUNS / "groups" / file.stem
     notebooks.check_writable(folder.parent)
+    evidence = read(file)
+    answer = groups(evidence)
     written = page.write(evidence, answer, folder, file.name)
     print(page.as_json(evidence, answer) if as_json else page.summary(evidence, answer))
     if not as_json:

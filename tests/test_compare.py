@@ -1,5 +1,7 @@
 """A stranger's method on the map: it meets what others met, and its tables say what is measured."""
 
+import hashlib
+
 import pytest
 
 from cflkit import compare
@@ -62,7 +64,7 @@ def test_the_tables_say_what_was_measured(tmp_path, capsys):
         assert rows.loc[place, "place"] == f"{better + 1} of {len(means) + 1}"
         by_seed = scores[here].pivot(index="seed", columns="method", values="accuracy")
         gains = by_seed["Oracle"] - 0.1 - by_seed[compare.PLAIN].max(axis=1)
-        assert rows.loc[place, "gain"] == f"{gains.mean():+.1f}"
+        assert rows.loc[place, "gain"] == f"{gains.mean():+z.1f}"
         assert (rows.loc[place, "breaks"] == "breaks") == bool((gains < 0).all())
         assert place in told
     assert (folder / "compare.md").read_text().count("\n") == len(rows) + 2
@@ -85,6 +87,41 @@ def test_the_tables_say_what_was_measured(tmp_path, capsys):
 def test_what_is_no_method_and_no_table_is_refused(name, text, reason, tmp_path, refuse):
     (tmp_path / name).write_text(text)
     assert reason in refuse("compare", tmp_path / name, "-o", tmp_path / "out")
+
+
+HEAD = b"situation,value,seed,method,accuracy\n"
+DAMAGED = [b"", HEAD + b"base,,0,M\xfcller,0.5\n", HEAD + b"base,,0,M,1\nbase,,1,M,1,7\n"]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_table_is_refused(text, tmp_path, refuse):
+    (tmp_path / "mine.csv").write_bytes(text)
+    out = tmp_path / "out"
+    assert "cannot be read as a table" in refuse("compare", tmp_path / "mine.csv", "-o", out)
+
+
+@pytest.mark.parametrize("name, reason", [("M.CSV", "from 0 to 1"), ("m.xlsx", "neither a Python")])
+def test_the_ending_decides_what_a_file_is(name, reason, tmp_path, refuse):
+    (tmp_path / name).write_bytes(HEAD + b"base,,0,Mine,87.5\n")
+    assert reason in refuse("compare", tmp_path / name, "-o", tmp_path / "out")
+
+
+def test_a_wrong_number_of_threads_is_one_line(tmp_path, refuse, monkeypatch):
+    monkeypatch.setenv("CFLKIT_THREADS", "0")
+    (tmp_path / "mine.py").write_text(FILE.format(name="Mine", option=""))
+    out = tmp_path / "out"
+    assert "CFLKIT_THREADS must be" in refuse("compare", tmp_path / "mine.py", "-o", out)
+
+
+def test_an_empty_table_gets_its_head(tmp_path, monkeypatch):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE.format(name="Mine", option=""))
+    version = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    (tmp_path / f"r-{version}.csv").touch()
+    fake = {"places": lambda: [("base", "")], "SEEDS": (0,)}
+    for name, value in (fake | {"measure": lambda *_: {"accuracy": "0.5"}}).items():
+        monkeypatch.setattr(compare, name, value)
+    assert len(compare.results(path, tmp_path / "r.csv", lambda line: None)) == 1
 
 
 def test_a_method_that_diverged_has_no_costs():

@@ -497,6 +497,12 @@ def test_models_of_a_run_are_explained_without_training(parameters, monkeypatch)
     other = parameters(**shared | {"seed": 1, "rounds": 4})
     with pytest.raises(ParameterError, match=r"trained_in: .* has other values of rounds, seed$"):
         papers.explanations.trained(other, home, images, split)
+    until = of.model_dump() | {"until": "clusters"}
+    early = dataclasses.replace(records.find_record(id), parameters=until)
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "find_record", lambda text: early)
+        with pytest.raises(ParameterError, match="ended with its clusters"):
+            papers.explanations.trained(run, home, images, split)
     records.kept_models(id).unlink()
     with pytest.raises(ParameterError, match="has no models; run 03b again with CFLKIT_KEEP"):
         papers.explanations.trained(run, home, images, split)

@@ -1,6 +1,8 @@
 """The question about groups: its measures, its files, its answers, its page and its hit rate."""
 
 import json
+import os
+import sys
 
 import hit_rate
 import numpy as np
@@ -144,6 +146,11 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse)
     np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
     with (tmp_path / "renamed.npz").open("wb") as file:
         np.save(file, np.ones((5, 9)))
+    for name, shape in (("long", (10**30,)), ("large", (10**13, 3))):
+        described = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        with (tmp_path / f"{name}.npy").open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, described)
+            file.write(b"\0" * 80)
     header = bytearray((tmp_path / "pickle.npy").read_bytes())
     header[10] ^= 1  # the brace of its dictionary
     (tmp_path / "header.npy").write_bytes(header)
@@ -192,6 +199,44 @@ def test_a_tables_index_may_have_a_name(tmp_path, columns):
     table = pandas.DataFrame(updates, columns=columns).rename_axis("client")
     table.to_csv(tmp_path / "it.csv")
     np.testing.assert_allclose(read(tmp_path / "it.csv").values[0], updates)
+
+
+@pytest.mark.parametrize("name, options", [("site", {}), (None, {"index": False})])
+def test_columns_that_pandas_has_counted_are_no_client(tmp_path, name, options):
+    pandas = pytest.importorskip("pandas")
+    updates = sent("groups", rounds=1, size=5)[0]
+    index = pandas.RangeIndex(100, 100 + len(updates), name=name)
+    pandas.DataFrame(updates, index=index).to_csv(tmp_path / "it.csv", **options)
+    np.testing.assert_allclose(read(tmp_path / "it.csv").values[0], updates)
+
+
+def test_too_few_clients_are_refused_before_the_training(tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).random((60, 8, 8))
+    parts = {"labels": np.arange(60) % 2, "clients": np.arange(60) // 20}
+    np.savez(tmp_path / "mine.npz", images=pixels, **parts)
+    monkeypatch.setattr(evidence, "Federation", None)  # it is not called
+    with pytest.raises(EvidenceError, match="4 are needed"):
+        read(tmp_path / "mine.npz")
+
+
+def test_other_arrays_beside_updates_do_not_matter(tmp_path):
+    updates = sent("groups", rounds=3, size=5)
+    np.savez(tmp_path / "it.npz", updates=updates, about=np.array([{"lr": 0.1}]))
+    np.testing.assert_allclose(read(tmp_path / "it.npz").values, updates)
+
+
+def test_a_folder_may_be_called_like_a_set_of_the_kit(tmp_path, monkeypatch):
+    (tmp_path / "digits-8x8").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(datasets.DatasetError, match="has no folders"):
+        read("digits-8x8")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="has no such names")
+def test_a_name_that_is_not_utf_8_has_a_page(tmp_path):
+    path = tmp_path / os.fsdecode(b"\xff.npy")
+    np.save(path, sent("groups", size=9))
+    assert main(["groups", str(path), "-o", str(tmp_path / "out")]) == 0
 
 
 def test_the_page_needs_no_other_file_and_its_cuts_hold(tmp_path, capsys):

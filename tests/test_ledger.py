@@ -470,3 +470,12 @@ def test_an_edited_lesson_does_not_change_what_the_ledger_compares(
     (tmp_path / f"{name}.ipynb").write_text(text.replace("mu = 0.01", "mu = 0.5"), "utf-8")
     monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
     assert ledger.defaults.__wrapped__(name)["mu"] == 0.01
+
+
+def test_the_command_of_a_record_fits_an_edited_lesson(tmp_path, monkeypatch):
+    name = "05b_emd_cfl_controls"
+    text = (grid.NOTEBOOKS / f"{name}.ipynb").read_text("utf-8")
+    run = emd_record(0.9)
+    (tmp_path / f"{name}.ipynb").write_text(text.replace("mu = 0.01", "mu = 0.5"), "utf-8")
+    monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
+    assert "-p mu 0.01" in ledger.command(run, "emd-cfl")

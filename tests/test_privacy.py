@@ -9,7 +9,7 @@ from rounds import first_jobs
 from scipy import stats
 
 from cflkit import methods, simulation
-from cflkit.federation import Jobs, LocalTraining, Privacy
+from cflkit.federation import NOBODY, Jobs, LocalTraining, Privacy, Train
 from cflkit.federation.privacy import epsilon
 from cflkit.simulation.checkpoints import fingerprint
 
@@ -183,3 +183,14 @@ def test_what_is_asked_later_is_refused_before_the_first_training(federate, name
     federation.train = None  # it is not called
     with pytest.raises(ValueError, match=r"^mine: what is asked"):
         simulation.run({"mine": methods.make(name)}, federation, 12, progress=False)
+
+
+def test_no_request_hides_another(federate):
+    class Both(type(methods.make("flux"))):
+        def asks(self):
+            return [*super().asks(), Train(NOBODY)]
+
+    federation = federate("linear").with_hooks(Privacy(1.0, 1.0))
+    federation.train = None  # it is not called
+    with pytest.raises(ValueError, match=r"^mine: what is asked"):
+        simulation.run({"mine": Both()}, federation, 12, progress=False)

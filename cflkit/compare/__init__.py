@@ -41,6 +41,8 @@ class CompareError(Mistake, ValueError):
 
 def load(path: Path) -> type[Method]:
     """Load the one class of a method (`Method`) that a Python file defines."""
+    if path.suffix.lower() != ".py":
+        raise CompareError(f"{path} is neither a Python file (.py) nor a table (.csv)")
     values = runpy.run_path(str(check_regular(path)), run_name=path.stem).values()
     kinds = (k for k in values if isinstance(k, type) and issubclass(k, Method))
     classes = [*dict.fromkeys(kind for kind in kinds if kind.__module__ == path.stem)]
@@ -89,7 +91,7 @@ def results(path: Path, output: Path, progress: Callable[[str], None] = SAY) -> 
     CompareError
         The file holds no method, or no such table.
     """
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         kind, version = load(path), hashlib.sha256(path.read_bytes()).hexdigest()[:8]
         output = output.with_stem(f"{output.stem}-{version}")
         run_missing(kind, output, progress)
@@ -109,12 +111,15 @@ def results(path: Path, output: Path, progress: Callable[[str], None] = SAY) -> 
 
 def table(path: Path) -> pd.DataFrame:
     """Read a table of results, with its places as texts."""
-    return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(PLACE, str))
+    try:
+        return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(PLACE, str))
+    except ValueError as error:
+        raise CompareError(f"{path} cannot be read as a table of results ({error})") from error
 
 
 def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None]) -> None:
     """Run a method in the situations and seeds that a table lacks, and add them to it."""
-    if not output.exists():
+    if not output.exists() or not output.stat().st_size:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
     needs_k = "k" in arguments(kind, scene("base", "", 0))  # else a wrong k changes nothing
@@ -155,9 +160,11 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         row |= {"place": f"{rank} of {len(means)}", "best": f"{means.idxmax()} {means.max():.1f}"}
         if set(PLAIN) <= set(scores):
             gains = scores[name] - scores[PLAIN].max(axis=1)
-            row |= {"gain": f"{gains.mean():+.1f}", "breaks": "breaks" * bool((gains < 0).all())}
+            row |= {"gain": f"{gains.mean():+z.1f}", "breaks": "breaks" * bool((gains < 0).all())}
         here = runs[(runs["situation"] == place[0]) & (runs["value"] == place[1])]
-        spent = here[costs].apply(pd.to_numeric).mean().dropna()  # one that diverged has none
+        spent = (
+            here[costs].apply(pd.to_numeric, errors="coerce").mean().dropna()
+        )  # one that diverged has none
         rows.append(row | {cost: f"{mean:.1f}" for cost, mean in spent.items()})
     return pd.DataFrame(rows).fillna("")
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,8 +51,8 @@ def room() -> int:
     return min(LARGEST, psutil.virtual_memory().available // 2)
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an ``.npz`` file without unpickling anything.
+def read_arrays(path: Path, only: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an ``.npz`` file, or some, without unpickling anything.
 
     What else is in the archive is left out.
     """
@@ -66,7 +66,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"it has {twice[0]} twice")
         with np.load(path, allow_pickle=False) as arrays:
-            return {key: held for key, held in arrays.items() if isinstance(held, np.ndarray)}
+            wanted = [key for key in arrays if key in only or not only]
+            return {key: held for key in wanted if isinstance(held := arrays[key], np.ndarray)}
     except DatasetError:
         raise
     except Exception as error:  # what is raised depends on where the file is damaged

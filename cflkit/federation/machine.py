@@ -9,9 +9,15 @@ from contextlib import contextmanager
 
 import torch
 
+from cflkit._bounds import Mistake
+
 ENGINES = ("threads", "stacked")
 # The largest block of memory in bytes that the C library keeps for the next step
 KEPT_BLOCK = 32 * 2**20
+
+
+class SettingError(Mistake, ValueError):
+    """A variable of the environment has a wrong value."""
 
 
 def default_device() -> torch.device:
@@ -28,7 +34,7 @@ def usable_cores() -> int:
 
     Raises
     ------
-    ValueError
+    SettingError
         ``CFLKIT_THREADS`` is not a positive integer.
     """
     setting = os.environ.get("CFLKIT_THREADS")
@@ -37,7 +43,7 @@ def usable_cores() -> int:
 
         return joblib.cpu_count()
     if not setting.isdecimal() or int(setting) < 1:
-        raise ValueError(f"CFLKIT_THREADS must be a positive integer, not {setting!r}")
+        raise SettingError(f"CFLKIT_THREADS must be a positive integer, not {setting!r}")
     return int(setting)
 
 

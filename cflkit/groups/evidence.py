@@ -186,7 +186,7 @@ def read(path: str | Path) -> Evidence:
             return reader(check_regular(place))
         except EvidenceError as error:
             raise EvidenceError(f"{place}: {error}") from error
-        except (ValueError, KeyError, EOFError, tokenize.TokenError) as error:
+        except (ValueError, KeyError, EOFError, OverflowError, tokenize.TokenError) as error:
             raise EvidenceError(f"{place} cannot be read ({error})") from error
     if place.is_dir() and not (place / "record.json").exists():
         return of_clients(place)
@@ -197,8 +197,10 @@ def read(path: str | Path) -> Evidence:
 
 def of_npz(path: Path) -> Evidence:
     """Read a file ``.npz``, such as that of a watched Flower strategy (`cflkit.flower`)."""
-    arrays = read_arrays(path)
-    return of_clients(path) if "labels" in arrays else of_arrays(arrays)
+    arrays = read_arrays(path, ("updates", "divergence", "clients", "labels"))
+    if "labels" in arrays:
+        return of_clients(path)
+    return of_arrays(arrays if {"updates", "divergence"} & arrays.keys() else read_arrays(path))
 
 
 def of_safetensors(path: Path) -> Evidence:
@@ -230,7 +232,10 @@ def of_clients(path: Path) -> Evidence:
     The data say which client holds what, see `partition.by_owners`. Images are learned by the small
     CNN, and features by the perceptron.
     """
-    images, split = partition.by_owners(datasets.load(str(path)))
+    images, split = partition.by_owners(datasets.load(str(path.absolute())))
+    if split.clients < LEAST:  # before the training
+        reason = f"{split.clients} clients cannot be asked about groups: {LEAST} are needed"
+        raise EvidenceError(reason)
     network = "perceptron" if images.shape[1:] == (1, 1) else "compact-cnn"
     federation = Federation(images, split, network, TRAINING)
     clients = torch.arange(federation.clients)
@@ -250,7 +255,10 @@ def of_csv(path: Path) -> Evidence:
     numbers = table.apply(pd.to_numeric, errors="coerce")
     corner = table.iloc[0, 0]  # empty, as pandas writes a table, or the name of its index
     indexed = pd.isna(corner) or corner.strip().lower() in ("client", "clients", "client_id", "id")
-    headed = int(indexed or numbers.iloc[0, 1:].isna().all())
+    first, places = numbers.iloc[0].tolist(), [*range(numbers.shape[1])]  # as pandas counts columns
+    indexed = indexed or (pd.isna(first[0]) and len(first) > 1 and first[1:] == places[:-1])
+    is_count = first == places and not are_distances(numbers.to_numpy()[None])
+    headed = int(indexed or is_count or (len(first) > 1 and numbers.iloc[0, 1:].isna().all()))
     named = int(indexed or numbers.iloc[headed:, 0].isna().all())
     names = tuple(table.iloc[headed:, 0]) if named else ()
     return as_evidence(numbers.iloc[headed:, named:].to_numpy(), names)

@@ -225,8 +225,8 @@ def write(evidence: Evidence, answer: Answer, folder: Path, title: str) -> list[
     figure = picture(evidence, answer)
     png = plots.png_of(figure)
     plt.close(figure)
-    page = as_html(evidence, answer, title, png).encode()
-    written = {"html": page, "png": png, "json": as_json(evidence, answer).encode()}
+    page = as_html(evidence, answer, title, png).encode(errors="replace")
+    written = {"html": page, "png": png, "json": as_json(evidence, answer).encode(errors="replace")}
     for ending, contents in written.items():
         check_regular(folder / f"groups.{ending}").write_bytes(contents)
     return [folder / f"groups.{ending}" for ending in written]

@@ -167,7 +167,8 @@ def reduction(paper: str, scenario: Scenario) -> str:
 def command(record: Record, paper: str) -> str:
     """Build the command that makes a record again, without what its notebook also shows."""
     notebook = PAPERS[paper].notebook
-    usual = defaults(notebook)
+    # The command runs the file as it is, also if a reader has edited it
+    usual = notebooks.read_notebook(grid.NOTEBOOKS / f"{notebook}.ipynb").defaults
     differing = {n: v for n, v in record.parameters.items() if n in usual and usual[n] != v}
     words = ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
     return shlex.join([*words, *options(differing), "--record-only"])

@@ -154,7 +154,9 @@ def check_runnable(methods: Methods, federation: Federation, until_settled: bool
             "no client has test samples, on which its model could be measured; give the partition "
             "a test set, or set until_settled to look at clusters alone"
         )
-    check_hidden({n: r for n, m in methods.items() for r in m.asks()}, federation)
+    for name, method in methods.items():
+        for request in method.asks():
+            check_hidden({name: request}, federation)
 
 
 def modules_of(methods: Methods, federation: Federation) -> list[str]:

@@ -81,7 +81,7 @@ def main() -> None:
                 if (name, clients, str(seed)) not in there:
                     home = Federation(*made, "compact-cnn", SETTINGS[name][-1], seed=seed)
                     key = {"data": name, "clients": clients, "groups": groups, "seed": seed}
-                    writer.writerows(key | row for row in tested(home))
+                    writer.writerows([key | row for row in tested(home)])  # all rows or none
 
 
 if __name__ == "__main__":

@@ -127,6 +127,8 @@ def trained(
         names = ", ".join(sorted(differing))
         raise ParameterError(f"trained_in: {record.id} has other values of {names}")
     training = ocfl.Parameters.checked(record.parameters)
+    if training.until != "rounds":
+        raise ParameterError(f"trained_in: {record.id} ended with its clusters, before all rounds")
     methods = ocfl.chosen(training, images, split)
     return methods, ocfl.play(training, federation, methods, training.rounds, state)
 

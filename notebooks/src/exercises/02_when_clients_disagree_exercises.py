@@ -90,9 +90,7 @@ exercise = Implement(
             lambda labels, held: class_counts(labels, held) / np.maximum(np.bincount(labels), 1)
         ),
         "A column is missing at the end. C comes from the labels of the whole pool, whether "
-        "clients hold them or not.": (
-            over_the_held_classes
-        ),
+        "clients hold them or not.": (over_the_held_classes),
         "There are too few columns. There are as many as the largest label plus one.": (
             lambda labels, held: class_counts(labels, held)[:, np.unique(labels)]
         ),
