@@ -550,9 +550,12 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
     """By default, torch uses TF32 in convolutions; the switches can be read without a GPU."""
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     before = [switch.fp32_precision for switch in switches]
+    deterministic = torch.backends.cudnn.deterministic
     with products_on_cuda(precision):
         assert [switch.fp32_precision for switch in switches] == [expected] * 2
+        assert torch.backends.cudnn.deterministic
     assert [switch.fp32_precision for switch in switches] == before
+    assert torch.backends.cudnn.deterministic == deterministic
 
 
 @pytest.mark.slow

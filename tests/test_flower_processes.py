@@ -219,6 +219,25 @@ def test_a_demonstration_that_cannot_be_says_why_before_it_starts(tmp_path, sett
         demo.Demo(tmp_path / "run", {setting: value}).prepare()
 
 
+def test_one_other_bit_of_a_model_is_told(tmp_path, monkeypatch):
+    run = demo.Demo(tmp_path / "run", SMALL | {"methods": "fedavg; local", "rounds": 1})
+    federation, settings = run.prepare(), Settings.of(run.config)
+    simulation.run(settings.methods, federation, 1, progress=False)
+    names = "models", "mixture"
+    models = {
+        name: dict(zip(names, method.client_models(), strict=True))
+        for name, method in settings.methods.items()
+    }
+    row = models["local"]["models"][1]
+    row[5] = torch.nextafter(row[5], torch.tensor(9.0))
+    run.output.mkdir()
+    torch.save(models, run.output / "models.pt")
+    (run.output / "rounds.csv").write_text("method,accuracy\nfedavg,0.5\nlocal,0.5\n")
+    for name, value in (("start", None), ("submit", "1"), ("wait", "finished:completed")):
+        monkeypatch.setattr(run, name, lambda *_, value=value: value)
+    assert run.run(federation)["equal"].tolist() == [True, False]
+
+
 def test_a_demonstration_leaves_the_folder_of_somebody_else_as_it_is(tmp_path):
     thesis = tmp_path / "output" / "thesis.txt"
     thesis.parent.mkdir()

@@ -23,12 +23,16 @@ STRATEGIES = [flower.FedAvg, flower.FedProx, flower.FedAdam, flower.FedAvgM, flo
 STRATEGIES += [flower.FedTrimmedAvg, flower.FedYogi, flower.Krum]
 
 
+def moved_by(node):
+    """By what a client moves the model: by that of its group, and something of its own."""
+    group = np.random.default_rng(node % 3).normal(size=SHAPE)
+    return group + 0.3 * np.random.default_rng(10 + node).normal(size=SHAPE)
+
+
 def answer(message, spoilt):
     """A client moves the model towards that of its group; a spoilt one fails, or sends NaN."""
     node = message.metadata.dst_node_id
-    start = message.content["arrays"]["w"].numpy()
-    group = np.random.default_rng(node % 3).normal(size=SHAPE)
-    moved = start + group + 0.3 * np.random.default_rng(10 + node).normal(size=SHAPE)
+    moved = message.content["arrays"]["w"].numpy() + moved_by(node)
     moved = moved.astype(np.float32) * spoilt.get(node, 1)
     content = RecordDict({"arrays": model(moved, float(node))})
     content["metrics"] = MetricRecord({"num-examples": 10 + node})
@@ -67,11 +71,13 @@ def test_a_watched_strategy_gives_the_same_models_to_the_bit(tmp_path, kind):
         for name in one:
             np.testing.assert_array_equal(one[name], other[name])
     groups = [node % 3 for node in range(1, CLIENTS + 1)]
+    expected = np.stack([moved_by(node).ravel() for node in range(1, CLIENTS + 1)])
     assert [sight.round for sight in sights] == [1, 2, 3]
     for sight in sights:
         labels = sight.clusters["hdbscan"].tolist()
         assert len({*zip(labels, groups, strict=True)}) == len({*labels}) == 3
         assert sight.clusters.keys() == {"hdbscan", "meanshift", "affinity"}
+        np.testing.assert_allclose(sight.updates, expected, atol=1e-5)
         assert sight.temperature == temperature(cosine_divergence(sight.updates))
     with np.load(file) as arrays:
         assert arrays["clients"].tolist() == list(range(1, CLIENTS + 1))

@@ -67,6 +67,7 @@ def test_parameters(tmp_path):
     lesson = notebooks.read_notebook(notebooks.PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
     files = sorted((notebooks.PROJECT / "notebooks" / "params" / "ocfl").glob("*/*.yaml"))
     path = tmp_path / "parameters.yaml"
+    taken = 0
     for chance in draws("parameters"):
         path.write_bytes(altered(chance, chance.choice(files).read_bytes()))
         try:
@@ -74,11 +75,14 @@ def test_parameters(tmp_path):
         except ParameterError as error:
             assert len(str(error)) < 10_000
         else:
+            taken += 1
             assert values.keys() <= lesson.defaults.keys()
+    assert 0 < taken < INPUTS
 
 
 def test_records(tmp_path):
     committed = [run for run in records.committed() if len(run.rounds) < 200]
+    taken = 0
     for chance in draws("records"):
         run = chance.choice(committed)
         folder = tmp_path / run.id
@@ -93,12 +97,14 @@ def test_records(tmp_path):
             contents = json.loads((folder / "record.json").read_text())
             (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
         for found in records.read_all([folder]):
+            taken += sealed
             if not sealed:
                 assert (found.parameters, found.summary) == (run.parameters, run.summary)
                 assert found.rounds.equals(run.rounds)
             with suppress(ParameterError):  # of a table that is damaged
                 use(found)
         shutil.rmtree(folder)
+    assert 0 < taken < INPUTS
 
 
 def use(run):
@@ -121,6 +127,7 @@ def test_checkpoints(tmp_path):
     state = {"rounds": 2, "history": "{}", "methods": {"a": {"x": torch.randn(500), "n": 3}}}
     checkpoints.save(path, "ID", "code", state)
     whole = path.read_bytes()
+    assert checkpoints.load(path, "ID", "code", 4, device)["rounds"] == 2
     for chance in draws("checkpoints"):
         raw = altered(chance, whole)
         path.write_bytes(raw)

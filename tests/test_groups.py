@@ -1,5 +1,6 @@
 """The question about groups: its measures, its files, its answers, its page and its hit rate."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -14,7 +15,17 @@ from sklearn.metrics import adjusted_rand_score
 from cflkit import clustering, datasets, halves, methods, simulation
 from cflkit.__main__ import main
 from cflkit.divergence import cosine_divergence
-from cflkit.groups import Evidence, EvidenceError, as_evidence, evidence, groups, read
+from cflkit.groups import (
+    Answer,
+    Evidence,
+    EvidenceError,
+    as_evidence,
+    evidence,
+    groups,
+    page,
+    read,
+    stability,
+)
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 
@@ -309,3 +320,39 @@ def test_a_counted_draw_comes_out_again():
         *kept[["answer", "k", "one look"]]
     ]
     assert hit_rate.SEEDS[0] == 160 and (kept["truth"], kept["answer"]) == ("groups", "groups")
+
+
+def test_halves_must_agree_on_the_groups_of_the_round_before():
+    labels = np.array([0, 0, 1, 1])
+    now = halves.Halves(np.zeros((4, 4)), labels, agreement=1.0, shared=1.0, scatter=0.0)
+    assert halves.replicated(now, 1 - labels), "numbers of groups do not matter"
+    assert not any(halves.replicated(now, other) for other in (None, np.array([0, 1, 0, 1])))
+    for less in ({"agreement": 0.89}, {"shared": 0.19}):
+        assert not halves.replicated(dataclasses.replace(now, **less), labels)
+    far, cut = 1 - np.eye(11), clustering.make("kmeans", n_clusters=2)
+    least = [halves.compare_matrices(own, own, cut).least for own in (far[:10, :10], far)]
+    assert least == [halves.SHARED, -1]
+
+
+def test_stability_is_the_mean_agreement_without_each_client_in_turn():
+    gamma = cosine_divergence(sent("by degrees", rounds=1, clients=9)[0])
+    cut = clustering.make("kmeans", n_clusters=3)
+    labels, agreed = cut.fit_predict(gamma), []
+    for client in range(9):
+        less = np.delete(np.delete(gamma, client, 0), client, 1)
+        agreed.append(adjusted_rand_score(np.delete(labels, client), cut.fit_predict(less)))
+    assert stability(gamma, labels, cut) == pytest.approx(np.mean(agreed))
+    assert np.mean(agreed) < 0.99
+
+
+def test_each_cut_has_the_heights_of_its_methods_linkage():
+    places = np.array([0.0, 1, 3, 7])
+    far = np.abs(np.subtract.outer(places, places))
+    answer = Answer("groups", "", 2, [0, 0, 0, 1], 1, None, 1.0, 1.0, 1.0, [], [], far)
+    ends = {"Briggs": (2.5, 17 / 3), "FedClust": (3, 7), "StoCFL": (2, 4), "PACFL": (2.5, 5.25)}
+    for own in page.cuts(as_evidence(far), answer):
+        assert (own.low, own.high) == pytest.approx(ends[own.method.split()[0].strip(",")])
+    moved = page.cuts(as_evidence(np.c_[places, np.ones(4), np.zeros(4)]), answer)
+    for own, name in zip(moved[1:4], ("Briggs", "FedClust", "StoCFL"), strict=True):
+        assert (own.low, own.high) == pytest.approx(ends[name])
+    assert (moved[4].low, moved[5].high) == pytest.approx((np.hypot(2.75, 1), np.hypot(7, 1)))

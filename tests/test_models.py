@@ -1,7 +1,9 @@
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torch.nn.utils import parameters_to_vector
+from torchvision.transforms.functional import normalize
 
 from cflkit import models
 from cflkit.models.rows import RowModel, join
@@ -133,3 +135,19 @@ def test_the_papers_network_standardises_its_pixels():
     pixels = torch.rand(2, 1, 28, 28)
     found = models.make("emd-cnn", (1, 28, 28), 10).standardise(pixels)
     torch.testing.assert_close(found, (pixels - 0.1307) / 0.3081)
+
+
+@pytest.mark.parametrize("name", ["emd-cnn", "resnet18"])
+def test_colours_are_standardised_as_imagenets(name):
+    stated = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
+    pixels = torch.rand(2, 3, 8, 8)
+    network = models.make(name, (3, 8, 8), 10)
+    expected = normalize(pixels, stated.mean, stated.std)
+    torch.testing.assert_close(network.get_submodule("standardise")(pixels), expected)
+
+
+def test_grey_images_are_enlarged_for_resnet18():
+    grey = torch.rand(2, 1, 8, 8)
+    large = models.make("resnet18", (1, 8, 8), 10).enlarge(grey)
+    expected = torch.nn.functional.interpolate(grey, (224, 224), mode="bilinear")
+    torch.testing.assert_close(large, expected.expand(-1, 3, -1, -1))

@@ -241,3 +241,10 @@ def test_what_is_published_is_what_git_lists_or_what_is_whole(finished, monkeypa
     monkeypatch.setattr(records, "git", lambda *_: None)
     with pytest.raises(ParameterError, match="git cannot list the records"):
         records.committed()
+
+
+def test_the_claims_of_a_lesson_get_into_its_sealed_record(finished):
+    record, claims = records.write("run", *finished), {"it holds": True, "and this": False}
+    records.add_claims(record, claims)
+    again = records.read(record.folder)
+    assert (again.claims, again.summary) == (claims, record.summary)

@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from cflkit import _project
+from cflkit import _project, datasets
 from cflkit.__main__ import main
 from cflkit.federation import machine
 from cflkit.reproduce import ledger, lists, papers, records, replay, schema
@@ -131,6 +131,12 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
         variables.setenv("CFLKIT_THREADS", "0")
         with pytest.raises(ParameterError, match=r"cannot be replayed here: .*'0'"):
             replay.replay(made)
+    images = dataclasses.replace(datasets.load("digits-8x8"), files={"mine.npz": "new"})
+    files = made.provenance | {"data_files": {"mine.npz": "old"}}
+    with monkeypatch.context() as other:
+        other.setattr(datasets, "load", lambda name: images)
+        with pytest.raises(ParameterError, match=r"other contents now: \['mine.npz'\]"):
+            replay.replay(dataclasses.replace(made, provenance=files))
     (made.folder / "rounds.csv").unlink()
     with pytest.raises(ParameterError, match=r"rounds\.csv is missing or damaged"):
         replay.replay(made)
@@ -270,6 +276,8 @@ def test_provenance_says_what_a_result_hangs_on(made):
     assert known["resumed"] == 0
     assert known["git_revisions"] == [_project.state()[0] or "unknown"]
     assert (known["cuda"], known["cudnn"]) == (None, None)
+    changes = _project.git("status", "--porcelain", "--", *_project.CODE)
+    assert known["git_clean"] == {None: None, "": True}.get(changes, False)
 
 
 def test_a_record_is_read_from_the_folder_that_is_named(made, tmp_path):

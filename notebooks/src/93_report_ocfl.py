@@ -669,6 +669,14 @@ for past in to_the_end:
 segments = tables.at_scale(ledger.ledger(to_the_end), "paper")
 segments = segments.query("table == 'figure 2' and status != 'not run'")
 print(segments.pivot_table(["value", "ours"], "method", "measure").round(2).to_string())
+for past in to_the_end:
+    end = past.summary["OCFL-HDB"]
+    kinds = {"PF1": "pf1", "GF1": "gf1", "accuracy on own test images": "accuracy"}
+    print("last round:", ", ".join(f"{name} {end[kind]:.3f}" for name, kind in kinds.items()))
+theirs_too = ledger.published().query("table == 'figure 2' and method == 'BNC'")
+here = (theirs_too[FEW] == ["mnist", "nonoverlapping", "imbalanced"]).all(axis=1)
+printed_fedavg = theirs_too[here & theirs_too["clients"].eq(15)].set_index("measure")["value"]
+print("the authors' FedAvg:", printed_fedavg.round(2).to_dict())
 
 # %% [markdown]
 # TODO
