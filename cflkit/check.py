@@ -63,6 +63,14 @@ def check(exercise: str, answer: Any, seed: int = 0) -> Verdict:
     return Verdict(hint is None)
 
 
+def guessed(guess: Any, low: float, high: float) -> float | None:
+    """Return a reader's guess if a figure can show it, and otherwise None, and say why."""
+    if guess is None or (type(guess) in (int, float) and low <= guess <= high):
+        return guess
+    print(f"Your guess is not shown: it must be a number from {low:g} to {high:g}, not {guess!r}.")
+    return None
+
+
 def grade(exercise: str, answer: Any, seed: int) -> None:
     """Raise a `CourseError` if an answer is not right; feedback shows its sentence alone."""
     if hint_for(exercise, answer, seed) is not None:

@@ -621,3 +621,11 @@ def test_nbgrader_grades_blank_half_and_whole_submissions(tmp_path, monkeypatch)
     told = (home / "autograded" / "endless" / name / f"{name}.ipynb").read_text()
     assert "Does a loop never end?" in told
     assert by_hand
+
+
+@pytest.mark.parametrize(
+    "guess, shown", [(None, True), (3, True), (2.5, True), (41, False), ("9", False)]
+)
+def test_a_guess_that_no_figure_can_show_is_told(guess, shown, capsys):
+    assert check.guessed(guess, 1, 40) == (guess if shown else None)
+    assert ("must be a number from 1 to 40" in capsys.readouterr().out) == (not shown)

@@ -32,6 +32,10 @@ EDITS = [
     ("06", "threshold", 0.1),
     ("07", "lr", 1e-6),
     ("07", "draws", 20),
+    ("03b", "clients", 3),
+    ("03b", "until", "clusters"),
+    ("05b", "until", "clusters"),
+    ("08b", "until", "clusters"),
 ]
 # Other parameters, where the defaults take long
 SMALL: dict[str, dict[str, Any]] = {

@@ -1,5 +1,6 @@
 """Tests of the files around the code: environments, README, and a fresh clone."""
 
+import ast
 import csv
 import dataclasses
 import inspect
@@ -82,6 +83,30 @@ def test_every_requirement_is_pinned_within_its_range():
             requirement = Requirement(line)
             [version] = pinned[canonicalize_name(requirement.name)].specifier
             assert requirement.specifier.contains(version.version), line
+
+
+SOURCES = sorted((PROJECT / "notebooks" / "src").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_what_a_notebook_takes_from_the_package_is_there(path):
+    """Many notebooks run only at night: what they import must not be renamed without them."""
+    tree, known = ast.parse(path.read_text("utf-8")), {}
+    for line in ast.walk(tree):
+        if isinstance(line, ast.ImportFrom) and str(line.module).split(".")[0] == "cflkit":
+            for alias in line.names:
+                name = f"{line.module}.{alias.name}"
+                known[alias.asname or alias.name] = pkgutil.resolve_name(name)
+    stored = {
+        n.id
+        for n in ast.walk(tree)
+        if isinstance(getattr(n, "ctx", None), ast.Store) and hasattr(n, "id")
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = known.get(node.value.id)
+            if inspect.ismodule(module) and node.value.id not in stored:
+                assert hasattr(module, node.attr), f"{node.value.id}.{node.attr}"
 
 
 def test_the_claims_of_every_lesson_are_counted_at_night():

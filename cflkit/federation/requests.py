@@ -16,7 +16,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
-from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Positive
+from cflkit._bounds import STRICT, Count, Mistake, Momentum, NonNegative, Optimizer, Positive
 from cflkit.models.rows import digests, finite_rows
 
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -182,7 +182,7 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
     return Jobs(torch.cat(models), torch.cat(rows), clients, parts[0].training, **columns)
 
 
-class Diverged(Exception):
+class Diverged(Mistake):
     """Training gave NaN or infinity; the message names the round and the clients.
 
     Without clients, the models of the server are meant, such as those after too large a step.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from cflkit.methods.base import Truth, true_labels
 from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
 from cflkit.methods.emd_cfl_clients import SPLITS, Embeddings, embeddings
 
+CLUSTERS = get_args(Clusters)  # which appendix 05b compares
 # Stands for the other client where a client's training and validation samples are compared
 REFERENCE = -1
 

@@ -273,6 +273,12 @@ class Selection(Parameters):
                 raise ValueError(f"unknown method {name!r}; {known}")
         return names
 
+    def check_measured(self) -> None:
+        """Refuse to show a run that ends with its clusters, which measures no model."""
+        if self.until == "clusters":
+            reason = "the figures need all rounds, and --record-only makes the record alone"
+            raise ParameterError(f"until: {reason}")
+
 
 class FederatedRun(Run, Scenario):
     """A training run on clusters of classes."""

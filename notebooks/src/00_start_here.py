@@ -127,6 +127,9 @@ accuracy = {name: accuracy_of_clients(method) for name, method in line_up.items(
 
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 0, 1)
+
+
 def frame(name):
     """Draw every client's accuracy with one way to learn, and those before it in grey."""
     figure, ax = plt.subplots(figsize=(7, 2.9), layout="none")
@@ -153,7 +156,7 @@ def frame(name):
         ax.text(-0.5, guess, "your guess", va="bottom", fontsize=9)
     ax.set(xlim=(-0.7, run.clients - 0.4), ylabel="accuracy", xlabel="clients of each scanner")
     lowest = [values.min() - 0.02 for values in accuracy.values()]
-    ax.set_ylim(min(0.5, guess or 1, *lowest), 1)
+    ax.set_ylim(min(0.5, 1 if guess is None else guess, *lowest), 1)
     middles = (np.arange(4) + 0.5) * run.clients / 4 - 0.5
     ax.set_xticks(middles, ["0°", "90°", "180°", "270°"])
     is_best = " is best" if len(seen) == 3 and mean == max(map(np.mean, seen.values())) else ""

@@ -243,6 +243,9 @@ paths = {
 
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 0, 100)
+
+
 def frame(step):
     """Draw the clients' updates after a number of epochs, and their mean in black."""
     figure, axes = plt.subplots(1, 2, figsize=(7, 3.1))

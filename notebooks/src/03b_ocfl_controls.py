@@ -120,6 +120,9 @@ print("true clusters:", *split.clusters)
 
 
 # %%
+run.check_measured()
+
+
 def divergence_from_scratch(updates):
     directions = updates / np.linalg.norm(updates, axis=1, keepdims=True)
     return 1 - directions @ directions.T

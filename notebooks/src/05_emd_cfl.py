@@ -147,6 +147,7 @@ after = clean_clients(
 )
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 0, 1)
 names = {
     "all": "FedAvg\n(one model for all)",
     "alone": "Local\n(each client alone)",
@@ -164,7 +165,7 @@ ax.plot([], [], "o", color=plots.COLOURS[0], label="their own test images")
 ax.plot([], [], "X", color=plots.COLOURS[1], label="attacked images")
 if guess is not None:
     ax.plot(guess, 2, "kX", fillstyle="none", markersize=11, label="your guess")
-low = min(guess or 1, *(attacked for _, attacked, *_ in after.values())) - 0.12
+low = min(1 if guess is None else guess, *(attacked for _, attacked, *_ in after.values())) - 0.12
 ax.set(yticks=range(4), yticklabels=names.values(), ylim=(3.5, -0.5), xlim=(low, 1.02))
 ax.set_xlabel(f"accuracy of the clean clients (the axis begins at {low:.1f})")
 figure.legend(loc="outside lower center", ncols=3)

@@ -148,6 +148,9 @@ plots.show(
 
 
 # %%
+run.check_measured()
+
+
 def distance_from_scratch(costs):
     n_a, n_b = costs.shape
     pile = np.kron(np.eye(n_a), np.ones(n_b))  # row i sums all that leaves pile i

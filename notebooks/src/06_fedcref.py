@@ -288,6 +288,9 @@ guess = None  # communities at ϑ = 0.6
 
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 0, len(names))
+
+
 def counted(edges):
     """Communities, clusters without any line, and the share of lines between two classes."""
     members, isolated = fedcref.communities_of(edges)

@@ -116,6 +116,7 @@ guess = None  # per cent of the pixels, for noise
 # Move the slider of Figure 1.
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 0, 100)
 layer = "features.8"  # the last convolution, after its ReLU
 answers = of_cluster(seen).softmax(dim=1).detach()
 maps = explain.gradcam(of_cluster, seen, answers.argmax(dim=1), layer)
@@ -229,7 +230,7 @@ def gradcam_by_hand(network, image, c):
     A, slopes = (part[0].detach().cpu().numpy() for part in (kept[0], gradient))
     if not (slopes.mean(axis=(1, 2), keepdims=True) * A).sum(axis=0).max() > 0:
         return torch.zeros(image.shape[1:])  # no channel supports the class
-    small = torch.from_numpy(gradcam(A, slopes))[None, None]
+    small = torch.from_numpy(np.asarray(gradcam(A, slopes), dtype=np.float32))[None, None]
     large = F.interpolate(small, image.shape[1:], mode="bilinear")[0, 0]
     return large / large.max()
 

@@ -815,6 +815,9 @@ claims.check(
 # %% tags=["record", "report"]
 print(f"{'in-cluster':22s} {'clusters':>8s} {'accuracy':>9s} {'insertion':>10s} {'deletion':>9s}")
 for name, found in explanations.summary().items():
+    if "diverged_in" in found:
+        print(f"{name:22s} diverged in round {found['diverged_in']}")
+        continue
     accuracy, up, down = (found[f"{m}_in-cluster"] for m in ("accuracy", "insertion", "deletion"))
     print(f"{name:22s} {found['n_clusters']:8d} {accuracy:9.2f} {up:10.2f} {down:9.2f}")
 print(f"\nrecord    {records.display_path(record.folder)}")

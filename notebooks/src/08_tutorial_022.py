@@ -152,6 +152,7 @@ def best_accuracy(h, shares):
 
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 0, 3.5)
 heights = [0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5]
 fine = np.linspace(0, 3.5, 36)
 curve = np.array([100 * best_accuracy(h, [1] * 4) for h in fine])
@@ -314,6 +315,7 @@ for place, name in enumerate(table):
 for value, text in ((single, "ceiling,\none model"), (known, "ceiling,\ngroup known")):
     ax.axvline(100 * value, color="0.5", linestyle=":")
     ax.text(100 * value + 0.5, -0.52, text, va="top", fontsize=8, color="0.35")
+ax.set_xlim(min(55, 100 * min(single, *map(min, ours.values())) - 2), 101)
 for label, marker, colour in (("ours, new samples", "o", 0), ("ours, training samples", "^", 1)):
     ax.plot([], [], marker, color=plots.COLOURS[colour], label=label)
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
@@ -356,7 +358,7 @@ for number, name in enumerate(("Clustered", "restart corrected", "no warm-up")):
 ax.axvline(run.warm_up, color="0.5", linestyle="--", linewidth=1)
 ax.axhline(100 * known, color="0.5", linestyle=":")
 ax.text(run.rounds, 100 * known + 1.5, "ceiling, group known", ha="right", fontsize=8)
-ax.set(xlabel="round", ylabel="accuracy on new samples, %", ylim=(0, 92))
+ax.set(xlabel="round", ylabel="accuracy on new samples, %", ylim=(0, max(92, 100 * known + 7)))
 ax.legend(loc="lower right")
 ax.text(run.warm_up + 0.5, 3, "clustering", fontsize=8, color="0.35")
 ax.set_title("The restart costs a few rounds, and the warm-up costs more", loc="left")

@@ -140,6 +140,9 @@ plots.show(
 
 
 # %%
+run.check_measured()
+
+
 def best_accuracy(h, shares):
     """The accuracy of Bayes' rule for classes with these shares."""
     shares = np.array(shares) / sum(shares)

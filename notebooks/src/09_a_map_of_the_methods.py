@@ -342,6 +342,7 @@ print("EMD-CFL ends above FedAvg there:", better)
 guess = None  # points
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, -100, 100)
 table, same = history.table(), truth[:, None] == truth[None]
 axis = range(1, run.rounds + 1)
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.0))

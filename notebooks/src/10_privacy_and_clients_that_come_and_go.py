@@ -302,6 +302,7 @@ guess = None  # rounds, from 1 to 10
 # Move the slider of Figure 3.
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, 1, run.rounds)
 hidden_at = run.noises[lost_at]
 followed = run.noises[lost_at : lost_at + 3]
 

@@ -204,6 +204,7 @@ guess = None  # points between the oracle and OCFL once, in the scene late group
 # to which most members of the client's cluster belong, absent members included. Compare the marked rows (▶) with the true groups.
 
 # %% tags=["hide-input"]
+guess = check.guessed(guess, -100, 100)
 TELL = {
     "join": "one client of each group comes late, and attribution is enough",
     "random": "half of the clients are there, and clustering again is worse",

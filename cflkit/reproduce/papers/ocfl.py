@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from cflkit._bounds import CosineThreshold, Count, Natural, NonNegative, Positive, Repeats
+from cflkit._bounds import MOST, CosineThreshold, Count, Natural, NonNegative, Positive, Repeats
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
 
@@ -52,6 +52,7 @@ class Parameters(OCFLMethods, Selection):
         *("Sattler-exact", "EMD-CFL"),  # a run has these only if it names them
     )
 
+    clients: Annotated[int, Field(ge=4, le=MOST)]  # with three, nobody has a companion
     central_every: Count
     repeats: Repeats = 1
     engine: Literal["threads", "stacked"] | None = None
