@@ -192,7 +192,7 @@ for number, (name, curve) in enumerate(curves.items()):
 ax.set(ylim=(0, 1.02), xlim=(0.8, 1.5 * run.rounds), ylabel="accuracy, all classes")
 ax.set_xlabel("round", x=0.32)
 ax.spines["bottom"].set_bounds(0.8, run.rounds)
-ax.set_xticks(range(1, run.rounds + 1))
+ax.set_xticks(range(1, run.rounds + 1, -(-run.rounds // 10)))
 ax.set_title("FedAvg ends between the two references", loc="left")
 plots.show(
     figure,

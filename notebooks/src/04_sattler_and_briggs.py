@@ -483,7 +483,7 @@ for name, row in ends.items():
 claims.check(
     "04_sattler_and_briggs",
     {
-        "In round 5 a cut at 0.6 finds the four groups": len(by_hand) == 4 and ari == 1,
+        f"In round 5 a cut at {run.cut:g} finds the four groups": len(by_hand) == 4 and ari == 1,
         "The window of the last round begins at least 0.25 higher than that of round 3": (
             windows[run.lr][-1, 0] > windows[run.lr][early - 1, 0] + 0.25
         ),

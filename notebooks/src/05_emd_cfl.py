@@ -492,7 +492,7 @@ claims.check(
         "The score at 90 degrees is at least ε above those at 0 and at 180": (
             curve[3] - max(curve[0], curve[6]) > run.epsilon
         ),
-        "No ε finds four rotations with 150 images per client": np.greater(
+        f"No ε finds four rotations with {run.samples} images per client": np.greater(
             *ranges["0°, 90°, 180°, 270°"]
         ),
     },

@@ -248,7 +248,7 @@ def two_networks(asked, same, other):
     figure.suptitle("Networks of the same digit err alike", fontsize=10)
     for ax, r, digit in zip(axes, (same, other), ("the same digit", "another digit"), strict=True):
         both = errors[clusters.owner[asked]][[asked, r]][:, clusters.samples[asked]]
-        d = scaled_differences(both[0], both[1:])[0]
+        d = np.asarray(scaled_differences(both[0], both[1:]))[0]
         within = (d <= run.threshold).mean()
         ax.hist(d, bins=np.linspace(0, 1, 26), color=plots.COLOURS[0])
         ax.axvline(run.threshold, color=plots.COLOURS[1], linestyle="--")

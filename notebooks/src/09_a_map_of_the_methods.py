@@ -257,7 +257,7 @@ divided = check.written("09.2", divided)
 # %% tags=["hide-input"]
 shares = {name: divided(method.matrices[-1], truth) for name, method in watched.items()}
 group = {name: 1 - other for name, (_, _, other) in shares.items()}
-accuracy = {name: row["accuracy"] for name, row in history.summary().items()}
+accuracy = {name: row.get("accuracy", np.nan) for name, row in history.summary().items()}
 order = sorted(accuracy, key=accuracy.get)
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.1), sharey=True, width_ratios=(1.7, 1))
 start = np.zeros(len(order))
@@ -271,7 +271,7 @@ axes[1].plot([accuracy[name] for name in order], order, "o", color="black")
 for name in order:
     beside = {"xytext": (7, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
     axes[1].annotate(f"{accuracy[name]:.2f}", (accuracy[name], name), **beside)
-axes[1].set(xlabel="mean accuracy", xlim=(0.6, 1))
+axes[1].set(xlabel="mean accuracy", xlim=(min(0.6, *accuracy.values()), 1))
 axes[1].grid(alpha=0.3)
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 figure.suptitle("Best: average with your whole group, and with nobody else", fontsize=10)
@@ -364,7 +364,7 @@ for ax in axes:
     ax.axvline(clustered, color="0.5", linestyle="--", linewidth=1, zorder=0)
 axes[0].text(clustered + 0.15, 0.9, "OCFL clusters", fontsize=8)
 axes[0].set(xlabel="round", ylabel="weight from other groups", ylim=(-0.05, 1))
-axes[1].set(xlabel="round", ylabel="mean accuracy", ylim=(0.2, 1))
+axes[1].set(xlabel="round", ylabel="mean accuracy", ylim=(min(0.2, table["accuracy"].min()), 1))
 figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=8)
 figure.suptitle(
     "OCFL's accuracy jumps in the round in which it stops averaging with other groups", fontsize=10

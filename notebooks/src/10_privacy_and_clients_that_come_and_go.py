@@ -197,7 +197,7 @@ for noise in run.noises:
     }
     ends = simulation.run(servers, noisy, run.rounds, progress=False).summary()
     aris = {f"ARI, {name}": ends[name]["ari"] for name in ("HDBSCAN", "k-means")}
-    rows[noise] = {name: end["accuracy"] for name, end in ends.items()} | aris
+    rows[noise] = {name: end.get("accuracy", np.nan) for name, end in ends.items()} | aris
 table = pd.DataFrame(rows).T.assign(Local=alone.summary()["Local"]["accuracy"])
 
 # %% [markdown]
@@ -322,7 +322,7 @@ def added(t):
     if guess is not None:
         axes[1].axvline(guess, color="black", linestyle="--", linewidth=1, label="your guess")
     axes[1].set(xlim=(0.5, run.rounds + 0.5), ylim=(-0.1, 1.08), xlabel="rounds added")
-    axes[1].set(ylabel="agreement (ARI)", xticks=range(1, run.rounds + 1))
+    axes[1].set(ylabel="agreement (ARI)", xticks=range(1, run.rounds + 1, -(-run.rounds // 10)))
     axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     last = sought[hidden_at][0][t - 1, 1]
     seen = "are found" if last == 1 else "are hidden" if last < 0.5 else "are partly found"

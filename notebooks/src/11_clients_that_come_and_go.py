@@ -307,7 +307,8 @@ sizes = [len(new) for new, *_ in played.values()]
 about = ("{} newcomers", "all {} clients", "{} newcomers", "{} client")
 rows = [f"{scene}: {who.format(m)}" for scene, m, who in zip(ends, sizes, about, strict=True)]
 ax.set_yticks(range(len(ends)), rows)
-ax.set(xlabel="mean accuracy after the last round", xlim=(0.3, 1), ylim=(3.5, -0.5))
+lowest = min(0.3, *(min(end.values()) for end in ends.values()))
+ax.set(xlabel="mean accuracy after the last round", xlim=(lowest, 1), ylim=(3.5, -0.5))
 figure.suptitle("Clustering once is enough for newcomers, but not for new groups or changes")
 ax.legend(fontsize=8, loc="upper left")
 plots.show(
