@@ -243,6 +243,7 @@ def signatures_of(kind):
 
 sent = {kind: signatures_of(kind) for kind in ("gradient", "loss", "model")}
 matrices = three_distances(sent["gradient"], sent["loss"][:, 0], sent["model"])
+matrices = [np.asarray(matrix) for matrix in matrices]
 
 # %% [markdown]
 # **Predict.** Which of the three matrices will show three blocks, although the first round has not begun?

@@ -117,7 +117,8 @@ def placed(scene, limit=np.inf):
     new = changes.affected(scene, truth)
     there = ~np.isin(np.arange(run.clients), new)
     given = [attributed(updates[client], updates[there], truth[there], limit) for client in new]
-    return f"{scene}: groups {truth[new].tolist()} are put into {given}"
+    found = [None if group is None else int(group) for group in given]
+    return f"{scene}: groups {truth[new].tolist()} are put into {found}"
 
 
 print(placed("join"))
