@@ -246,7 +246,7 @@ hollow = {"color": "#D55E00", "markerfacecolor": "white", "markersize": 10}
 filled = {"color": "#0072B2", "markersize": 5}
 
 # %% tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(4.0, 0.9 + 0.13 * max(len(rates), 4)))
+figure, ax = plt.subplots(figsize=(3.8, 0.9 + 0.125 * max(len(rates), 4)))
 ax.hlines(range(len(rates)), rates["wrong"], rates["right"], color="0.7", zorder=0)
 ax.plot(rates["wrong"], range(len(rates)), "s", label="wrong scenario", **hollow)
 ax.plot(rates["right"], range(len(rates)), "o", label="right scenario", **filled)
@@ -327,8 +327,7 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 # the light one is $\delta_2$. The shape of a mark is the answer of the rule. Each panel reaches three times $\delta_2$ to both
 # sides, and a small triangle at an edge stands for a mark that lies beyond it. A dash at the right edge says that the paper
 # prints a dash, and its colour is the answer. At the papers' scale,
-# OCFL's four variants have three seeds per scenario in Tables 1 and 2, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
-# are counted, and stand in a table below.
+# OCFL's four variants have three seeds per scenario in Tables 1 and 2, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them.
 
 # %% tags=["hide-input"]
 shown = detail[~detail["measure"].isin(["AMI", "COM", "clustering round"])]
@@ -339,9 +338,8 @@ for number, table in enumerate(pictured, 3):
         number,
         f"{tables.titled(table)} of {view.paper}: our means minus the published numbers, with 90 % t-intervals. "
         "One row per scenario, one column of panels per method. Bands are the two margins of the rule. "
-        "A place without a mark has no published number, or no run that measured it.",
-        "Small panels of marks around a vertical band at zero. A mark is the difference between our mean and "
-        "the published number, with a line over its interval. The shape of the mark is the answer.",
+        "Where no mark is, there is no published number, or no run.",
+        "Small panels of marks around a vertical band at zero, each with a line over its interval.",
     )
 if not pictured:
     print(f"No record has the parameters of a table of {view.paper}.")
@@ -480,8 +478,7 @@ if twins.empty:
     print(f"No method of {view.paper} has runs both as published and as intended.")
 
 # %% [markdown]
-# **With the defaults**, about half of the crosses of affinity propagation lie near their printed bars, and all lie to the left of their circles. A wrong
-# sign can be reproduced as well as a result.
+# **With the defaults**, about half of the crosses of affinity propagation lie near their printed bars, and all lie to the left of their circles.
 #
 # ## Numbers that are not what their column says
 #

@@ -105,7 +105,7 @@ evenly = {scenario: group for scenario, group in ours.items() if scenario[2] == 
 titles = [f"{data}, {SHORT[overlap]}, {balance}" for data, overlap, balance in evenly]
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (2, 2), (7.6, 3.8), "round")
+figure, axes = figures.panels(titles, (2, 2), (7.2, 3.6), "round")
 figures.temperatures(axes, evenly, authors, (1, 5, 10, 15, 20), "FedAvg")
 for ax, scenario in zip(axes.flat, evenly, strict=False):
     lowest = tables.first_rise(theirs[scenario]) - 1
@@ -200,7 +200,7 @@ titles = [f"{s[0]}, {SHORT[s[1]]}, {s[2]}, m = {s[3]}" for s in cells]
 height, xlabel = max(1, -(-len(cells) // 2)), "RAND (mean ARI of rounds 1 to 50)"
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.85 * height), xlabel)
+figure, axes = figures.panels(titles, (height, 2), (6.6, 0.8 + 0.82 * height), xlabel)
 for ax, rows in zip(axes.flat, cells.values(), strict=False):
     ax.hlines(range(len(rows)), rows["low"], rows["high"], color=plots.COLOURS[0], linewidth=2)
     ax.plot(rows["ours"], range(len(rows)), "o", color=plots.COLOURS[0], label="ours")

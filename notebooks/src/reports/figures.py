@@ -175,7 +175,7 @@ def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
     run = known.drop(columns="not run").sum(axis=1).groupby(level=["paper", "table"]).sum() > 0
     tables = sorted(run.index, key=lambda t: (list(PAPERS).index(t[0]), len(t[1]), t[1]))
     bars = [f"{a}, {titled(b) if run[a, b] else 'tables not run'}" for a, b in tables]
-    figure, axes = plt.subplots(1, len(scales), figsize=(8, 3.6), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(scales), figsize=(7.2, 3.2), sharey=True, squeeze=False)
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for ax, scale in zip(axes[0], scales, strict=True):
         numbers = known.loc[scale].loc[tables].groupby(bars, sort=False).sum()
