@@ -9,7 +9,7 @@ from typing import ClassVar
 import nbformat
 import pages
 import pytest
-from reports import results
+from reports import results, worth
 
 from cflkit import methods, metrics
 from cflkit.explain.assessment import of_explanations
@@ -354,7 +354,7 @@ def toy(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")
     # The line in the registry, and temporary folders for the paper
     monkeypatch.setattr(papers, "PAPERS", {"toy-paper": TOY})
-    for module in (ledger, pages):
+    for module in (ledger, pages, worth):
         monkeypatch.setattr(module, "PAPERS", papers.PAPERS)
     monkeypatch.setattr(grid, "PARAMS", tmp_path / "params")
     monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)

@@ -10,13 +10,13 @@ import copy
 import os
 import sys
 from collections.abc import Collection
+from numbers import Integral
 from pathlib import Path
 from time import perf_counter
 
 import torch
 from tqdm.auto import tqdm
 
-from cflkit._bounds import as_python
 from cflkit._project import state
 from cflkit.federation import Federation, Server
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
@@ -96,7 +96,7 @@ def run(
         options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
     for name, value in (("rounds", rounds), ("central_every", central_every)):
-        if not isinstance(as_python(value), int) or value < 1:
+        if not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} must be at least 1 and whole, not {value}")
     check_runnable(methods, federation, until_settled)
     if absent := set(temperature_of) - methods.keys():

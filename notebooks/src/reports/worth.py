@@ -36,7 +36,8 @@ def pairs(book: pd.DataFrame, prefix: str = "", factor: float = 1) -> pd.DataFra
     cells = book[book[f"{prefix}seeds"].gt(1) & ~book["fixed"]]
     names = list(ledger.scenario_columns())
     cells = cells.assign(scenario=[", ".join(map(str, row)) for row in cells[names].to_numpy()])
-    others = cells[[*KEY, *SIZES, *facts, "scenario"]]
+    sized = [name for name in SIZES if name in cells]
+    others = cells[[*KEY, *sized, *facts, "scenario"]]
     both = cells.merge(others, on=KEY, suffixes=("", "_other"))
     columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
     passes = []
@@ -44,7 +45,7 @@ def pairs(book: pd.DataFrame, prefix: str = "", factor: float = 1) -> pd.DataFra
         margin = PAPERS[paper].protocols[protocol].margin
         wider = Margin(factor * margin.near, factor * margin.far, margin.rounding)
         passes.append(answer(value, mean, width, seeds, never, wider) == "reproduced")
-    sizes, theirs = (both[[name + end for name in SIZES]].map(str) for end in ("", "_other"))
+    sizes, theirs = (both[[name + end for name in sized]].map(str) for end in ("", "_other"))
     alike = (sizes.to_numpy() == theirs.to_numpy()).all(axis=1)
     found = both[KEY].assign(number=both["scenario"], runs=both["scenario_other"])
     return found.assign(passes=passes, alike=alike)
