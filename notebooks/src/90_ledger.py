@@ -251,7 +251,7 @@ ax.hlines(range(len(rates)), rates["wrong"], rates["right"], color="0.7", zorder
 ax.plot(rates["wrong"], range(len(rates)), "s", label="wrong scenario", **hollow)
 ax.plot(rates["right"], range(len(rates)), "o", label="right scenario", **filled)
 figures.rows_from_the_top(ax, labels)
-ax.set(xlabel="share that counts as reproduced", xlim=(-0.03, 1.03))
+ax.set(xlabel="share reproduced", xlim=(-0.03, 1.03))
 figures.legend(figure, ncols=2)
 plots.show(
     figure,

@@ -200,7 +200,7 @@ titles = [f"{s[0]}, {SHORT[s[1]]}, {s[2]}, m = {s[3]}" for s in cells]
 height, xlabel = max(1, -(-len(cells) // 2)), "RAND (mean ARI of rounds 1 to 50)"
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (height, 2), (6.6, 0.8 + 0.82 * height), xlabel)
+figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.82 * height), xlabel)
 for ax, rows in zip(axes.flat, cells.values(), strict=False):
     ax.hlines(range(len(rows)), rows["low"], rows["high"], color=plots.COLOURS[0], linewidth=2)
     ax.plot(rows["ours"], range(len(rows)), "o", color=plots.COLOURS[0], label="ours")
