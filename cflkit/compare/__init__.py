@@ -162,9 +162,8 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
             gains = scores[name] - scores[PLAIN].max(axis=1)
             row |= {"gain": f"{gains.mean():+z.1f}", "breaks": "breaks" * bool((gains < 0).all())}
         here = runs[(runs["situation"] == place[0]) & (runs["value"] == place[1])]
-        spent = (
-            here[costs].apply(pd.to_numeric, errors="coerce").mean().dropna()
-        )  # one that diverged has none
+        # A method that has diverged has no costs
+        spent = here[costs].apply(pd.to_numeric, errors="coerce").mean().dropna()
         rows.append(row | {cost: f"{mean:.1f}" for cost, mean in spent.items()})
     return pd.DataFrame(rows).fillna("")
 

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -169,11 +168,12 @@ def with_test_set(whole: ImageSet) -> ImageSet:
     if fault:
         remedy = "give a test set of your own, or more samples"
         raise DatasetError(f"{whole.name}: {fault}; {remedy}")
-    of_pool: dict[str, Any] = {
-        name: None if (values := getattr(whole, name)) is None else values[pool]
-        for name in ("images", "labels", "domains", "owners")
-    }
-    of_test: dict[str, Any] = {
-        f"test_{name}": getattr(whole, name)[test] for name in ("images", "labels")
-    }
-    return replace(whole, **of_pool, **of_test)
+    return replace(
+        whole,
+        images=whole.images[pool],
+        labels=whole.labels[pool],
+        test_images=whole.images[test],
+        test_labels=whole.labels[test],
+        domains=None if whole.domains is None else whole.domains[pool],
+        owners=None if whole.owners is None else whole.owners[pool],
+    )
