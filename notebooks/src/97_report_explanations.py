@@ -517,7 +517,7 @@ for where, scores in of_layers.items():
 
 # %% [markdown]
 # With the first convolution, the scores are near the printed ones. So an early layer may be what the authors explained, which only their code could tell. It is one
-# training. This network has no pooling, and the maps of all its layers have the pixels of the image.
+# training, and the two rows differ not only in the layer: one map is of the values after the ReLU, and the other of those before it. This network has no pooling, so the maps of all its layers have the pixels of the image.
 #
 # ## Deviations from the paper
 #
