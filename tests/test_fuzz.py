@@ -114,8 +114,7 @@ def use(run):
     pages.true_groups([run])
     for paper in PAPERS.values():
         if (scale := ledger.scale(run, paper.name)) is not None:
-            evidence = ledger.Evidence(paper.name, scale)
-            evidence.runs[ledger.scenario_of(run, paper.name)].append(run)
+            evidence = ledger.Evidence(paper.name, scale, [run])
             for cell in ledger.published().query("paper == @paper.name").to_dict("records"):
                 evidence.samples(cell)
     rows = run.table(**records.TEXTS)

@@ -205,6 +205,16 @@ def test_a_scale_leaves_some_parameters_free(name):
         assert ledger.scale(record(scale=scale, **{name: 7}), "ocfl") == scale
 
 
+@pytest.mark.slow
+def test_another_threshold_of_one_method_leaves_the_other_methods_in_their_table():
+    rows = [{"method": m, "round": 10, "accuracy": 0.9, "ari": 1} for m in ("EMD-CFL", "Oracle")]
+    for epsilon, seeds in ((0.1, [1, 1]), (0.05, [0, 1])):
+        run = made("emd-cfl", "paper", "mnist_four", rows, participants=10, epsilon=epsilon)
+        cells = ledger.ledger([run]).query("table == '6' and dataset == 'mnist'")
+        of_ten = cells[cells["participants"].eq(10) & cells["measure"].eq("average accuracy")]
+        assert of_ten.set_index("method")["seeds"].loc[["EMD-CFL", "Oracle"]].tolist() == seeds
+
+
 def test_a_run_that_was_perturbed_from_outside_belongs_to_no_table():
     run = record()
     for perturbation, scale in ((None, "paper"), (7, None)):

@@ -8,7 +8,7 @@ a part of the data does not reproduce a table, however close the numbers are.
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -92,11 +92,12 @@ def is_fixed(cell: Cell) -> bool:
 # --- Scales and scenarios ------------------------------------------------------------------------
 
 
-def scale(record: Record, paper: str) -> str | None:
+def scale(record: Record, paper: str, unread: Collection[str] = ()) -> str | None:
     """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
 
-    Parameters in `Paper.free` are not compared. The result is None if the parameters match neither
-    file, for a run of another paper, and for a run whose parameters hide that it was perturbed.
+    Parameters in `Paper.free` and in ``unread`` are not compared. The result is None if the others
+    match neither file, for a run of another paper, and for a run whose parameters hide that it was
+    perturbed.
     """
     known = PAPERS[paper]
     perturbation = record.provenance.get("perturbation")
@@ -104,7 +105,7 @@ def scale(record: Record, paper: str) -> str | None:
         return None
     # Records have no parameters of the demonstrations, such as `repeats`
     fields = known.parameters.model_fields.items()
-    not_compared = known.free | {name for name, field in fields if field.exclude}
+    not_compared = known.free | {name for name, field in fields if field.exclude} | {*unread}
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else SCALES:
         full = scale_parameters(paper, name, scenario_of(record, paper))
@@ -174,11 +175,13 @@ def command(record: Record, paper: str) -> str:
     return shlex.join([*words, *options(differing), "--record-only"])
 
 
-def by_scenario(runs: Iterable[Record], paper: str, of: str) -> dict[Scenario, list[Record]]:
-    """Group the runs of a paper at a scale by their scenarios, which are sorted."""
+def by_scenario(
+    runs: Iterable[Record], paper: str, of: str, unread: Collection[str] = ()
+) -> dict[Scenario, list[Record]]:
+    """Group the runs of a paper at a scale (see `scale`) by their scenarios, which are sorted."""
     groups: defaultdict[Scenario, list[Record]] = defaultdict(list)
     for record in runs:
-        if scale(record, paper) == of:
+        if scale(record, paper, unread) == of:
             groups[scenario_of(record, paper)].append(record)
     # None cannot be compared with other values, and is sorted first
     return dict(sorted(groups.items(), key=lambda group: [(v is not None, v) for v in group[0]]))
@@ -217,12 +220,16 @@ def sample(record: Record, name: str, protocol: Protocol) -> Sample | None:
 
 
 class Evidence:
-    """The runs of one paper at one scale by their scenarios, and what they have for its numbers."""
+    """The runs of one paper at one scale, and what they have for its numbers."""
 
-    def __init__(self, paper: str, scale: str) -> None:
-        self.paper, self.scale = PAPERS[paper], scale
-        self.runs: defaultdict[Scenario, list[Record]] = defaultdict(list)
+    def __init__(self, paper: str, scale: str, runs: Sequence[Record] = ()) -> None:
+        self.paper, self.scale, self.runs = PAPERS[paper], scale, runs
         self.sample, self.ranks = cache(sample), cache(self.ranks_of)
+        self.by_scenario = cache(self.by_scenario_of)
+
+    def by_scenario_of(self, unread: frozenset[str]) -> dict[Scenario, list[Record]]:
+        """Group the runs by scenario; those that differ only in these parameters count, too."""
+        return by_scenario(self.runs, self.paper.name, self.scale, unread)
 
     def samples(self, cell: Cell) -> list[Sample]:
         """Return the samples for a published cell.
@@ -237,7 +244,7 @@ class Evidence:
             return []
         if isinstance(protocol, Ranks):
             return [samples[name] for samples in self.ranks(protocol)]
-        runs = self.runs[scenario_in(cell)]
+        runs = self.by_scenario(self.paper.unread_by(name)).get(scenario_in(cell), [])
         with_twin = [record for record in runs if name + AS_PUBLISHED in record.by_method]
         made = {record: self.sample(record, name, protocol) for record in with_twin or runs}
         samples = {record: of_run for record, of_run in made.items() if of_run}
@@ -249,10 +256,10 @@ class Evidence:
 
         A seed counts if it has a run of every scenario, with a score of every method in it.
         """
-        wanted = scenarios(self.paper.name, self.scale)
+        wanted, runs_of = scenarios(self.paper.name, self.scale), self.by_scenario(frozenset())
         by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
         for scenario in wanted:
-            for record in records.one_per_seed(self.runs[scenario]):
+            for record in records.one_per_seed(runs_of.get(scenario, [])):
                 by_seed[records.seeds_of(record)].append(record)
         ranks_by_seed = []
         for runs in by_seed.values():
@@ -270,10 +277,7 @@ class Evidence:
 
 def gathered(runs: Sequence[Record], papers: Iterable[str]) -> dict[tuple[str, str], Evidence]:
     """Gather the runs of each paper at each of the two scales."""
-    evidence = {(paper, of): Evidence(paper, of) for paper, of in product(papers, SCALES)}
-    for key, of_scale in evidence.items():
-        of_scale.runs |= by_scenario(runs, *key)
-    return evidence
+    return {(paper, of): Evidence(paper, of, runs) for paper, of in product(papers, SCALES)}
 
 
 def margin_of(cell: Cell) -> Margin:

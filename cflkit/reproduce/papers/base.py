@@ -221,6 +221,9 @@ class Paper:
     # Parameters that runs at the reduced scale cannot have: 10 participants of 12 clients are not
     # the scenario of 10 participants of 40
     whole_only: frozenset[str] = frozenset()
+    # Parameters that change some methods alone, with these methods (our names). A run in which such
+    # a parameter differs still counts for all other methods
+    concerns: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # Numbers that a run cannot miss, such as a printed parameter: values of the tables' columns
     fixed: tuple[Mapping[str, Any], ...] = ()
     # Parameters of scenarios with one true group, in which a method that cuts nothing is right
@@ -228,6 +231,10 @@ class Paper:
     # Methods whose runs have a threshold that belongs to another quantity, and to which one
     borrowed: Mapping[str, str] = field(default_factory=dict)
     wrong_sign: tuple[str, ...] = ()  # the paper's methods whose code has a wrong sign
+
+    def unread_by(self, method: str) -> frozenset[str]:
+        """Return the parameters that do not change a method, by its name here."""
+        return frozenset(name for name, readers in self.concerns.items() if method not in readers)
 
     def is_one_group(self, record: Record) -> bool:
         """Return whether a run's scenario has one true group."""

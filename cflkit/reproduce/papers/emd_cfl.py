@@ -350,6 +350,7 @@ PAPERS = (
         line_up=line_up,
         play=play,
         whole_only=frozenset({"participants"}),
+        concerns={"epsilon": frozenset({"EMD-CFL"})},
         free=frozenset(
             {"seed", "partition_seed", "only", "until", "published_distances", "precision"}
         ),
