@@ -1,4 +1,4 @@
-"""The cost of a round: our engines against plain loops and Flower, and its growth with clients.
+"""The cost of a round: our engines against a plain loop, many clients, and a real federation.
 
 ``make bench`` prints the tables, and writes them to ``data/runs/benchmark.csv`` with the machine's
 name. Most parts run on noise, since pixel values do not change the
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 
 import numpy as np
 import pandas as pd
@@ -199,77 +199,6 @@ def command(*arguments, **environment):
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=places).stdout
 
 
-# The ways to train the papers' network on one core, and whether torch asks for large pages: it is
-# the kit that tells it to. Flower's way is a node's work, without the transport of models
-LARGE = {
-    "plain loop, one core": ("plain", "0"),
-    "plain loop, one core, large pages": ("plain", "1"),
-    "Flower's ClientApp, one core": ("flower", "0"),
-    "cflkit, one core": ("cflkit", "1"),
-}
-
-
-def papers_network():
-    """Measure a step of ``ocfl-cnn`` in milliseconds of one core, each way in its own processes.
-
-    Processor time is counted, and the fastest of all trainings is taken, since memory is shared
-    with whatever else is running. The ways take turns.
-    """
-    measured = {way: [] for way in LARGE}
-    for _ in range(REPEATS):
-        for way, (name, pages) in LARGE.items():
-            told = command("--step", name, THP_MEM_ALLOC_ENABLE=pages).splitlines()[-1]
-            measured[way].append([float(number) for number in told.split()])
-    rows = []
-    for way, numbers in measured.items():
-        steps, peaks = zip(*numbers, strict=True)
-        rows.append({"way": way, "ms per step": min(steps), "peak GiB": max(peaks)})
-    table = pd.DataFrame(rows)
-    table["ratio"] = table["ms per step"] / table["ms per step"].iloc[-1]
-    return table.assign(network="ocfl-cnn", device="cpu")
-
-
-def step_of(way):
-    """Print the milliseconds of a step in the fastest of three trainings, and the peak in GiB."""
-    torch.set_num_threads(1)
-    steps, shape = 24, (1, 28, 28)
-    if way == "cflkit":
-        _, federation = federate("ocfl-cnn", 1, 32 * steps, 1, 32, shape)
-        train = partial(federation.train, first_jobs(federation), 0)
-    else:
-        images, network = noise(shape), models.make("ocfl-cnn", shape, 10)
-        pixels, order = images.images.float() / 255, torch.arange(32 * steps).split(32)
-        local = LocalTraining(1, 32, lr=0.01)
-        batches = [lambda: ((pixels[own], images.labels[own]) for own in order)]
-        train = partial(plain_loop, network, local, batches)
-        train = in_flower(network, train) if way == "flower" else train
-    spent = []
-    for _ in range(3):
-        begin = process_time()
-        train()
-        spent.append(1000 * (process_time() - begin) / steps)
-    print(min(spent), peak_memory(torch.device("cpu")))
-
-
-def in_flower(network, train):
-    """Return a training as a node of Flower does it: from the server's message to the answer."""
-    from flwr.app import ArrayRecord, Context, Message, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.supercore.task_identity import TaskIdentity
-
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    app = ClientApp()
-
-    @app.train()
-    def fit(message, context):
-        network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        trained = ArrayRecord(train().state_dict())
-        return Message(RecordDict({"arrays": trained}), reply_to=message)
-
-    content = RecordDict({"arrays": ArrayRecord(network.state_dict())})
-    return lambda: app(Message(content, 1, "train"), Context(0, 0, {}, RecordDict(), {}))
-
-
 # Clients, and how many of them the clusterer sees; `None` is all
 MANY = [
     *((clients, None) for clients in (100, 1000, 10_000)),
@@ -353,7 +282,6 @@ def main(wanted, path) -> None:
     """Measure, print and write the wanted parts; the others keep their old numbers."""
     parts = {
         "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),
-        "papers' network": papers_network,
         "many": many,
         "real federation": real_federation,
     }
@@ -374,7 +302,7 @@ def main(wanted, path) -> None:
 
 
 # What this file does in a process of its own
-ALONE = {"--plain": plain_round, "--step": step_of, "--many": one_of_many}
+ALONE = {"--plain": plain_round, "--many": one_of_many}
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] in ALONE:

@@ -102,8 +102,10 @@ def test_cliques_are_maximal_and_need_not_be_neighbours():
 def test_bad_tables_are_refused():
     missing = spread()
     missing.loc[3, "m2"] = np.nan
-    for scores in (spread(k=2), spread(blocks=1), missing):
-        with pytest.raises(ValueError):
+    messages = ["three methods and two blocks or more, not 2 and 12", "not 4 and 1", "in .'m2'.$"]
+    bad = [spread(k=2), spread(blocks=1), missing]
+    for scores, message in zip(bad, messages, strict=True):
+        with pytest.raises(ValueError, match=message):
             stats.compare(scores, higher_is_better=True)
 
 
