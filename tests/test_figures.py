@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reports import figures
-from test_reports import SCENARIO, of_ocfl, record
+from test_reports import SCENARIO, record
 
 from cflkit import plots
 from cflkit.reproduce.papers.base import SCORES
@@ -110,7 +110,9 @@ def test_differences_beyond_the_edge_are_triangles_there():
 )
 def test_temperatures_have_triangles_where_clients_are_clustered(method, marker, triangles):
     axes = plt.figure().subplots(1, 1, squeeze=False)
-    run, theirs = of_ocfl(), {SCENARIO[:3]: ([0.4, 0.6, 0.5, 0.4], 2)}
+    rows = {"method": method, "round": [1, 2, 3], "temperature": [0.5, 0.4, 0.6]}
+    run = record(rows, {"OCFL-HDB": {"clustering_round": 3}}, seed=0)
+    theirs = {SCENARIO[:3]: ([0.4, 0.6, 0.5, 0.4], 2)}
     figures.temperatures(axes, {SCENARIO[:3]: [run]}, theirs, range(1, 4), method)
     lines = drawn(axes[0, 0])
     assert lines[0] == (marker, [1, 2, 3], [0.5, 0.4, 0.6])

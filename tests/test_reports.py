@@ -25,18 +25,6 @@ def record(table=(), summary=None, name="run", provenance=None, **parameters):
     return run
 
 
-def of_ocfl(seed=0, curve=(0.5, 0.4, 0.6), fired=3):
-    """A run whose OCFL methods find the true clusters after a round, with its temperatures."""
-    after = (np.arange(1, 51) > fired - 1).astype(float)
-    watched = [*curve, *[np.nan] * (50 - len(curve))]
-    rows = {"round": range(1, 51), "temperature": watched, "clusters": "0", "ari": after}
-    rows |= {"settled": after == 1}
-    tables = [pd.DataFrame(rows | {"method": name}) for name in ("FedAvg", *ocfl.CLUSTERERS)]
-    table = pd.concat(tables).assign(ami=lambda t: t["ari"], homogeneity=lambda t: t["ari"])
-    ends = {name: {"ari": 1.0, "clustering_round": fired} for name in ocfl.CLUSTERERS}
-    return record(table, ends, f"seed{seed}", seed=seed, **OF_OCFL)
-
-
 def book():
     """A ledger of two numbers; the second one has not been run at the paper's scale."""
     facts = dict.fromkeys(ledger.OURS, 0.5) | {"intended": np.nan, "runs": "a"}
@@ -59,9 +47,7 @@ def test_a_ledger_at_one_scale_and_its_rows_with_runs():
     assert rows["margin"].tolist() == [SCORES] * 3
     labels = ["mnist, paper's", "mnist", "fashion"]
     assert tables.scenario_labels(rows, "ocfl-extended") == labels
-    assert tables.scenario_labels(rows[1:], "ocfl-extended") == ["mnist", "fashion"]
     assert tables.scenario_labels(rows[:1], "ocfl-extended") == ["all"]
-    assert [tables.titled(table) for table in ("I", "figure 8")] == ["Table I", "Figure 8"]
 
 
 def test_runs_by_scenario_and_by_seed():
