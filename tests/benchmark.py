@@ -1,9 +1,8 @@
 """The cost of a round: our engines against a plain loop, many clients, and a real federation.
 
 ``make bench`` prints the tables, and writes them to ``data/runs/benchmark.csv`` with the machine's
-name. Most parts run on noise, since pixel values do not change the
-time. ``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their
-numbers. With ``--output data/benchmark.csv``, it changes the table that the project publishes.
+name. Rounds are of noise, since pixel values do not change the time. ``python tests/benchmark.py
+PART ...`` measures only these parts, and the others keep their numbers. With ``--output data/benchmark.csv``, it changes the table that the project publishes.
 """
 
 import argparse
@@ -27,8 +26,6 @@ from rounds import first_jobs
 from cflkit import datasets, methods, metrics, models, partition, simulation
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
-from cflkit.federation.clients import autocast
-from cflkit.federation.training import run_in_threads
 from cflkit.reproduce import records
 from cflkit.reproduce.records import PROJECT
 from cflkit.simulation.loop import peak_memory
@@ -45,7 +42,6 @@ WORK = {
 PLAIN = "plain loop, tensors in memory"
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
 COARSE = "cflkit, threads, bfloat16"
-FLOOR, COARSE_FLOOR = "floor: oneDNN's kernels alone", "floor: the same in bfloat16"
 
 
 def noise(shape, count=10_000):
@@ -100,78 +96,27 @@ def seconds_of(ways):
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def kernels_alone(federation):
-    """Return a round of the convolutions and products alone, as the engine calls them.
-
-    This is the floor: in a round, everything else takes time, too. On a CPU, oneDNN computes them.
-    """
-    own, training = federation.data, federation.training
-    inputs, _ = own.samples(torch.arange(training.batch_size))
-    precision = partial(autocast, training, own.device)
-    held = {
-        id(network): with_inputs(network.network, inputs, precision) for network in own.networks
-    }
-
-    def alone(network, client):
-        for batch in own.batches(client, 0, training):
-            for layer, x, gradient in held[id(network)]:
-                size = len(batch.index)
-                with precision():
-                    outputs = layer(x[:size])
-                needed = [x] if x.requires_grad else []
-                torch.autograd.grad(outputs, [*needed, *layer.parameters()], gradient[:size])
-
-    return lambda: run_in_threads(alone, range(federation.clients), own.networks)
-
-
-def with_inputs(network, inputs, precision):
-    """Return each layer that multiplies, with its input and a gradient of its output."""
-    found = []
-
-    def keep(layer, given, output):
-        x = given[0].detach().clone(memory_format=torch.preserve_format)
-        # The first layer needs no gradient of the pixels
-        found.append((layer, x.requires_grad_(bool(found)), torch.ones_like(output).detach()))
-
-    layers = [
-        one for one in network.modules() if isinstance(one, torch.nn.Conv2d | torch.nn.Linear)
-    ]
-    hooks = [layer.register_forward_hook(keep) for layer in layers]
-    with precision():
-        network.train()(inputs)
-    for hook in hooks:
-        hook.remove()
-    return found
-
-
 def ways(model):
-    """Measure each way's seconds per round, its ratio to ours, and the floor's share of them."""
+    """Measure each way's seconds per round, and its ratio to ours."""
     work = WORK[model]
     _, threads = federate(model, *work)
+    _, coarse = federate(model, *work, precision="bfloat16")
     jobs = first_jobs(threads)
-
     # The kit asks torch for large pages, and the C library to keep what is freed
     plain = partial(command, "--plain", model, THP_MEM_ALLOC_ENABLE="0")
-    measured = {PLAIN: lambda: float(plain())}
-    measured[THREADS] = lambda: threads.train(jobs, 0)
-    _, coarse = federate(model, *work, precision="bfloat16")
-    measured[COARSE] = lambda: coarse.train(jobs, 0)
-    measured |= {FLOOR: kernels_alone(threads), COARSE_FLOOR: kernels_alone(coarse)}
+    measured = {
+        PLAIN: lambda: float(plain()),
+        THREADS: lambda: threads.train(jobs, 0),
+        COARSE: lambda: coarse.train(jobs, 0),
+    }
     if model == "compact-cnn" or torch.cuda.is_available():
         _, stacked = federate(model, *work, engine="stacked")
         theirs = first_jobs(stacked)
         measured[STACKED] = lambda: stacked.train(theirs, 0)
     table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
-    ours = table.loc[table["way"] == THREADS, "seconds"].item()
-    table["ratio"] = table["seconds"] / ours
-    floors = {way: COARSE_FLOOR if way in (COARSE, COARSE_FLOOR) else FLOOR for way in measured}
-    seconds = table.set_index("way")["seconds"]
-    table["share"] = table["way"].map(floors).map(seconds) / table["seconds"]
-    table["device"] = "cpu"
-    if torch.cuda.is_available():  # no floor is measured there
-        table.loc[table["way"] == STACKED, ["share", "device"]] = [np.nan, "cuda"]
-    table.insert(0, "network", model)
-    return table
+    table["ratio"] = table["seconds"] / table.set_index("way").loc[THREADS, "seconds"]
+    on_gpu = table["way"].eq(STACKED) & torch.cuda.is_available()
+    return table.assign(network=model, device=np.where(on_gpu, "cuda", "cpu"))
 
 
 def plain_round(model):

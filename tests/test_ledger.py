@@ -183,7 +183,7 @@ def test_where_a_run_has_a_method_as_published_runs_without_it_do_not_count():
 @pytest.mark.parametrize(
     ("changes", "scale"),
     [
-        *(({name: 7}, "reduced") for name in ("seed", "partition_seed", "central_every", "until")),
+        *(({name: 7}, "reduced") for name in ("seed", "partition_seed", "only", "until")),
         *(({name: 7}, None) for name in ("draws", "rounds", "clients")),
         ({"dataset": "fashion-mnist", "window": 2}, None),
     ],
