@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from cflkit import clustering, methods, metrics, partition
-from cflkit.reproduce import ledger, records, stats
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import PAPERS, emd_cfl, fedcref, ocfl, tutorial
 
 ARCHIVED = {
@@ -160,18 +160,6 @@ def test_scores_of_runs_are_means_over_clusters():
     for cell in cells.to_dict("records"):
         found = PAPERS["ocfl-explanations"].protocols[cell["protocol"]].value(rows[key(cell)])
         assert found == pytest.approx(cell["value"], abs=6e-5)
-
-
-def test_ranks_follow_from_the_scores():
-    cells = ledger.published().query("paper == 'ocfl-explanations'")
-    scores = cells[cells["table"] == "figure 6"].pivot(
-        index=["dataset", "overlap", "balance"], columns=["measure", "method"], values="value"
-    )
-    ranks = cells[cells["table"] == "figure 8"].groupby("measure")
-    assert len(ranks) == 2
-    for name, rows in ranks:
-        found = stats.average_ranks(scores[name.split(",")[0]], higher_is_better=True)
-        assert found.round(2).to_dict() == dict(zip(rows["method"], rows["value"], strict=True))
 
 
 def test_emd_cfls_short_tables_are_parts_of_the_full_ones():
