@@ -2,7 +2,8 @@
 
 ``make bench`` prints the tables, and writes them to ``data/runs/benchmark.csv`` with the machine's
 name. Rounds are of noise, since pixel values do not change the time. ``python tests/benchmark.py
-PART ...`` measures only these parts, and the others keep their numbers. With ``--output data/benchmark.csv``, it changes the table that the project publishes.
+PART ...`` measures only these parts, and the others keep their numbers. With ``--output
+data/benchmark.csv``, it changes the table that the project publishes.
 """
 
 import argparse
