@@ -9,7 +9,7 @@ from reports import catalogue, counting, results, sentences, tables, thresholds,
 from cflkit import clustering, metrics
 from cflkit.methods import METHODS
 from cflkit.methods.emd_cfl_variants import clusters_of
-from cflkit.reproduce import ledger, records
+from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
 from cflkit.reproduce.papers.base import SCORES
 from cflkit.reproduce.records import PROJECT, Record
@@ -106,6 +106,14 @@ def test_clusters_are_compared_with_the_last_ones_of_each_method():
     found = tables.same_clusters([one], runs)
     assert dict(zip(found["method"], found["same"], strict=True)) == {"A": True, "B": False}
     assert len(found) == 2, "runs with other parameters are not compared"
+
+
+def test_pairs_that_differ():
+    pairs = pd.DataFrame([[1, 0.04], [0.04, 1]], index=["A", "B"], columns=["A", "B"])
+    comparison = stats.Comparison(pd.Series({"B": 1.0, "A": 2.0}), 0.01, pairs, [])
+    assert tables.different_pairs(comparison) == ["B and A"]
+    comparison.pairs.loc["B", "A"] = 0.06
+    assert tables.different_pairs(comparison) == []
 
 
 # --- What is written from the committed records ---------------------------------------------------

@@ -48,6 +48,13 @@ def test_few_pairs_have_no_interval():
     assert results.differences([1, 2, 4], [1, 1, 1]).text(1) == "+1.3 ± 2.6"
 
 
+def test_holm_by_hand():
+    """Check the example that many textbooks have."""
+    p = np.array([0.01, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(stats.holm(p), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(stats.holm(np.array([0.6, 0.7])), [1, 1])
+
+
 @given(arrays(float, 7, elements=st.floats(0, 1)), st.sampled_from([0.01, 0.05, 0.2]))
 def test_holm_rejects_as_the_step_down_procedure_does(p, level):
     """Hypotheses are rejected from the smallest p-value on, until one is not rejected."""
