@@ -37,11 +37,16 @@ from cflkit.reproduce.values import as_yaml, options, parsed
 
 # What the executed notebook is called, beside the copy of the lesson
 EXECUTED = "executed.ipynb"
-# Code that gives all federations of a process another engine
+# Code that gives all federations of a process another engine, and refuses the usual one, since
+# claims would then be counted twice over the same runs
 ANOTHER_ENGINE = """
 from cflkit.federation import machine
-usual_engine = machine.engine_to_use
-machine.engine_to_use = lambda engine, device: usual_engine({0!r}, device)
+usual = machine.engine_to_use
+def another(given, device):
+    if usual(given, device) == {0!r}:
+        raise ValueError("the engine {0!r} is this federation's: count with another one")
+    return usual({0!r}, device)
+machine.engine_to_use = another
 """
 # Code that perturbs what all federations of a process train
 PERTURBED = """

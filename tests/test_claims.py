@@ -72,6 +72,8 @@ def test_another_engine_wins_over_the_one_that_a_lesson_names(federate, monkeypa
     monkeypatch.setattr(machine, "engine_to_use", machine.engine_to_use)
     exec(robust.first_cell("stacked", 1), {})
     assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
+    with pytest.raises(ValueError, match="'stacked' is this federation's: count with another one"):
+        federate(engine="stacked")
 
 
 def test_changed_code_is_measured_anew(lesson):
