@@ -86,7 +86,7 @@ reset: ## Bring the lessons back as they were; what you changed is kept in data/
 			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "your copy: $$kept/$${lesson##*/}" || exit 1; fi; \
 		git --literal-pathspecs restore --source=HEAD --staged --worktree "$$lesson" && echo "restored: $$lesson" || exit 1; done
 
-bench: $(READY) ## Seconds per round of each engine, plain loops and Flower; growth with clients, lockstep, a real federation
+bench: $(READY) ## Seconds per round of each engine and of a plain loop; many clients; a real federation
 	'$(BIN)/python' tests/benchmark.py
 
 notebooks: $(READY) ## Build and execute the notebooks from their sources, and the README's tables

@@ -39,10 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if (seed := config.getoption("--perturb")) is not None:
         from robust import first_cell  # of tests/; loads torch, after the lines above
 
-        exec(first_cell(seed=seed), {})
+        code = first_cell("perturbed", seed)
+        exec(code, {})
         startup = Path(os.environ["CFLKIT_CACHE"], "ipython", "profile_default", "startup")
         startup.mkdir(parents=True, exist_ok=True)  # kernels run it before their first cell
-        (startup / "perturb.py").write_text(first_cell(seed=seed), encoding="utf-8")
+        (startup / "perturb.py").write_text(code, encoding="utf-8")
         os.environ["IPYTHONDIR"] = str(startup.parent.parent)
 
 

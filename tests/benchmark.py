@@ -1,9 +1,9 @@
-"""The cost of a round: our engines against plain loops and Flower, its growth, and the lockstep.
+"""The cost of a round: our engines against a plain loop, many clients, and a real federation.
 
-``make bench`` prints the tables, writes them to ``data/runs/benchmark.csv`` with the machine's
-name, and draws ``benchmark.png``. Most parts run on noise, since pixel values do not change the
-time. ``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their
-numbers. With ``--output data/benchmark.csv``, it changes the table that the project publishes.
+``make bench`` prints the tables, and writes them to ``data/runs/benchmark.csv`` with the machine's
+name. Rounds are of noise, since pixel values do not change the time. ``python tests/benchmark.py
+PART ...`` measures only these parts, and the others keep their numbers. With ``--output
+data/benchmark.csv``, it changes the table that the project publishes.
 """
 
 import argparse
@@ -16,23 +16,18 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from rounds import first_jobs
-from torch.utils.data import DataLoader, TensorDataset
 
-from cflkit import clustering, datasets, methods, metrics, models, partition, plots, simulation
+from cflkit import datasets, methods, metrics, models, partition, simulation
 from cflkit.datasets import ImageSet
-from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, LocalTraining
-from cflkit.federation.clients import autocast
-from cflkit.federation.training import run_in_threads
-from cflkit.reproduce import ledger, papers, records
+from cflkit.reproduce import records
 from cflkit.reproduce.records import PROJECT
 from cflkit.simulation.loop import peak_memory
 
@@ -45,11 +40,9 @@ WORK = {
     "ocfl-cnn": (4, 768, 1, 32, (1, 28, 28)),
     "resnet34": (2, 64, 1, 32, (3, 32, 32)),
 }
-PLAIN, LOADER = "plain loop, tensors in memory", "plain loop, a DataLoader a client"
+PLAIN = "plain loop, tensors in memory"
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
 COARSE = "cflkit, threads, bfloat16"
-FLOOR, COARSE_FLOOR = "floor: oneDNN's kernels alone", "floor: the same in bfloat16"
-LINES = ["FedAvg", "Sattler", "Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
 
 
 def noise(shape, count=10_000):
@@ -104,224 +97,52 @@ def seconds_of(ways):
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def kernels_alone(federation):
-    """Return a round of the convolutions and products alone, as the engine calls them.
-
-    This is the floor: in a round, everything else takes time, too. On a CPU, oneDNN computes them.
-    """
-    own, training = federation.data, federation.training
-    inputs, _ = own.samples(torch.arange(training.batch_size))
-    precision = partial(autocast, training, own.device)
-    held = {
-        id(network): with_inputs(network.network, inputs, precision) for network in own.networks
-    }
-
-    def alone(network, client):
-        for batch in own.batches(client, 0, training):
-            for layer, x, gradient in held[id(network)]:
-                size = len(batch.index)
-                with precision():
-                    outputs = layer(x[:size])
-                needed = [x] if x.requires_grad else []
-                torch.autograd.grad(outputs, [*needed, *layer.parameters()], gradient[:size])
-
-    return lambda: run_in_threads(alone, range(federation.clients), own.networks)
-
-
-def with_inputs(network, inputs, precision):
-    """Return each layer that multiplies, with its input and a gradient of its output."""
-    found = []
-
-    def keep(layer, given, output):
-        x = given[0].detach().clone(memory_format=torch.preserve_format)
-        # The first layer needs no gradient of the pixels
-        found.append((layer, x.requires_grad_(bool(found)), torch.ones_like(output).detach()))
-
-    layers = [
-        one for one in network.modules() if isinstance(one, torch.nn.Conv2d | torch.nn.Linear)
-    ]
-    hooks = [layer.register_forward_hook(keep) for layer in layers]
-    with precision():
-        network.train()(inputs)
-    for hook in hooks:
-        hook.remove()
-    return found
-
-
 def ways(model):
-    """Measure each way's seconds per round, its ratio to ours, and the floor's share of them."""
+    """Measure each way's seconds per round, and its ratio to ours."""
     work = WORK[model]
     _, threads = federate(model, *work)
-    jobs = first_jobs(threads)
-
-    def plain(way):
-        # The kit asks torch for large pages, and the C library to keep what is freed
-        return lambda: float(command("--plain", way, model, THP_MEM_ALLOC_ENABLE="0"))
-
-    measured = {PLAIN: plain("memory"), LOADER: plain("loader")}
-    measured[THREADS] = lambda: threads.train(jobs, 0)
     _, coarse = federate(model, *work, precision="bfloat16")
-    measured[COARSE] = lambda: coarse.train(jobs, 0)
-    measured |= {FLOOR: kernels_alone(threads), COARSE_FLOOR: kernels_alone(coarse)}
+    jobs = first_jobs(threads)
+    # The kit asks torch for large pages, and the C library to keep what is freed
+    plain = partial(command, "--plain", model, THP_MEM_ALLOC_ENABLE="0")
+    measured = {
+        PLAIN: lambda: float(plain()),
+        THREADS: lambda: threads.train(jobs, 0),
+        COARSE: lambda: coarse.train(jobs, 0),
+    }
     if model == "compact-cnn" or torch.cuda.is_available():
         _, stacked = federate(model, *work, engine="stacked")
         theirs = first_jobs(stacked)
         measured[STACKED] = lambda: stacked.train(theirs, 0)
     table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
-    ours = table.loc[table["way"] == THREADS, "seconds"].item()
-    table["ratio"] = table["seconds"] / ours
-    floors = {way: COARSE_FLOOR if way in (COARSE, COARSE_FLOOR) else FLOOR for way in measured}
-    seconds = table.set_index("way")["seconds"]
-    table["share"] = table["way"].map(floors).map(seconds) / table["seconds"]
-    table["device"] = "cpu"
-    if torch.cuda.is_available():  # no floor is measured there
-        table.loc[table["way"] == STACKED, ["share", "device"]] = [np.nan, "cuda"]
-    table.insert(0, "network", model)
-    return table
+    table["ratio"] = table["seconds"] / table.set_index("way").loc[THREADS, "seconds"]
+    on_gpu = table["way"].eq(STACKED) & torch.cuda.is_available()
+    return table.assign(network=model, device=np.where(on_gpu, "cuda", "cpu"))
 
 
-def plain_round(way, model):
+def plain_round(model):
     """Print the seconds of a round of a plain loop, in a process that has no federation."""
     clients, samples, epochs, batch_size, shape = WORK[model]
     images, network = noise(shape), models.make(model, shape, 10)
     pixels, training = images.images.float() / 255, LocalTraining(epochs, batch_size, lr=0.01)
     held = torch.arange(clients * samples).remainder(len(pixels)).split(samples)
 
-    def in_memory(indices):
-        orders = (indices[torch.randperm(samples)] for _ in range(epochs))
-        return lambda: ((pixels[b], images.labels[b]) for o in orders for b in o.split(batch_size))
+    def batches(indices):
+        for _ in range(epochs):
+            for batch in indices[torch.randperm(samples)].split(batch_size):
+                yield pixels[batch], images.labels[batch]
 
-    def by_loader(indices):
-        data = TensorDataset(pixels[indices], images.labels[indices])
-        loader = DataLoader(data, batch_size=batch_size, shuffle=True)
-        return lambda: (batch for _ in range(epochs) for batch in loader)
-
-    batches = by_loader if way == "loader" else in_memory
-    plain_loop(network, training, map(batches, held[:1]))  # fills caches, loads kernels
+    own = [partial(batches, indices) for indices in held]
+    plain_loop(network, training, own[:1])  # fills caches, loads kernels
     begin = perf_counter()
-    plain_loop(network, training, map(batches, held))
+    plain_loop(network, training, own)
     print(perf_counter() - begin)
-
-
-def growth():
-    """Measure a round's parts in seconds for more and more clients, and the peak memory."""
-    rows = []
-    for clients in (15, 50, 150, 500):
-        _, federation = federate("compact-cnn", clients, 60, 1, 32, (1, 28, 28))
-        jobs = first_jobs(federation)
-        updates = federation.train(jobs, 0) - jobs.models
-        gamma = cosine_divergence(updates)
-        parts = {
-            "training": lambda f=federation, j=jobs: f.train(j, 0),
-            "divergence": lambda u=updates: cosine_divergence(u),
-            "clustering": lambda g=gamma: clustering.make("hdbscan").fit_predict(g),
-        }
-        peak = float(command("--peak", "compact-cnn", str(clients)))
-        rows.append({"clients": clients, **seconds_of(parts), "peak GiB": peak})
-    rows.append({"clients": "15, ocfl-cnn", "peak GiB": float(command("--peak", "ocfl-cnn", "15"))})
-    return pd.DataFrame(rows)
 
 
 def command(*arguments, **environment):
     """Return what this file prints when it runs in its own process."""
     words, places = [sys.executable, __file__, *arguments], os.environ | environment
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=places).stdout
-
-
-def peak(model, clients):
-    """Print the peak memory of two rounds of OCFL, in GiB."""
-    _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
-    line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
-    simulation.run(line_up, federation, 2, progress=False)
-    print(peak_memory(torch.device("cpu")))
-
-
-# The ways to train the papers' network on one core, and whether torch asks for large pages: it is
-# the kit that tells it to. Flower's way is a node's work, without the transport of models
-LARGE = {
-    "plain loop, one core": ("plain", "0"),
-    "plain loop, one core, large pages": ("plain", "1"),
-    "Flower's ClientApp, one core": ("flower", "0"),
-    "cflkit, one core": ("cflkit", "1"),
-}
-
-
-def papers_network():
-    """Measure a step of ``ocfl-cnn`` in milliseconds of one core, each way in its own processes.
-
-    Processor time is counted, and the fastest of all trainings is taken, since memory is shared
-    with whatever else is running. The ways take turns.
-    """
-    measured = {way: [] for way in LARGE}
-    for _ in range(REPEATS):
-        for way, (name, pages) in LARGE.items():
-            told = command("--step", name, THP_MEM_ALLOC_ENABLE=pages).splitlines()[-1]
-            measured[way].append([float(number) for number in told.split()])
-    rows = []
-    for way, numbers in measured.items():
-        steps, peaks = zip(*numbers, strict=True)
-        rows.append({"way": way, "ms per step": min(steps), "peak GiB": max(peaks)})
-    table = pd.DataFrame(rows)
-    table["ratio"] = table["ms per step"] / table["ms per step"].iloc[-1]
-    return table.assign(network="ocfl-cnn", device="cpu")
-
-
-def step_of(way):
-    """Print the milliseconds of a step in the fastest of three trainings, and the peak in GiB."""
-    torch.set_num_threads(1)
-    steps, shape = 24, (1, 28, 28)
-    if way == "cflkit":
-        _, federation = federate("ocfl-cnn", 1, 32 * steps, 1, 32, shape)
-        train = partial(federation.train, first_jobs(federation), 0)
-    else:
-        images, network = noise(shape), models.make("ocfl-cnn", shape, 10)
-        pixels, order = images.images.float() / 255, torch.arange(32 * steps).split(32)
-        local = LocalTraining(1, 32, lr=0.01)
-        batches = [lambda: ((pixels[own], images.labels[own]) for own in order)]
-        train = partial(plain_loop, network, local, batches)
-        train = in_flower(network, train) if way == "flower" else train
-    spent = []
-    for _ in range(3):
-        begin = process_time()
-        train()
-        spent.append(1000 * (process_time() - begin) / steps)
-    print(min(spent), peak_memory(torch.device("cpu")))
-
-
-def in_flower(network, train):
-    """Return a training as a node of Flower does it: from the server's message to the answer."""
-    from flwr.app import ArrayRecord, Context, Message, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.supercore.task_identity import TaskIdentity
-
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    app = ClientApp()
-
-    @app.train()
-    def fit(message, context):
-        network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        trained = ArrayRecord(train().state_dict())
-        return Message(RecordDict({"arrays": trained}), reply_to=message)
-
-    content = RecordDict({"arrays": ArrayRecord(network.state_dict())})
-    return lambda: app(Message(content, 1, "train"), Context(0, 0, {}, RecordDict(), {}))
-
-
-def lockstep():
-    """Measure seven methods of the default scenario together, and each of them alone."""
-    run = papers.ocfl.Parameters.checked(ledger.defaults("03b_ocfl_controls"))
-    images, split = papers.ocfl.data(run)
-    federation = papers.ocfl.federation(run, images, split)
-    rows = []
-    for names in (LINES, *([name] for name in LINES)):
-        line_up = {name: papers.ocfl.line_up(run, images, split)[name] for name in names}
-        history = simulation.run(line_up, federation, run.rounds, progress=False)
-        name = "seven in lockstep" if len(names) > 1 else names[0]
-        rows.append({"methods": name, "trainings": history.trained, "minutes": history.minutes})
-    table = pd.DataFrame(rows)
-    alone = table.iloc[1:][["trainings", "minutes"]].sum()
-    table.loc[len(table)] = {"methods": "seven one by one", **alone}
-    return table.assign(ratio=table["trainings"] / alone["trainings"])
 
 
 # Clients, and how many of them the clusterer sees; `None` is all
@@ -403,28 +224,10 @@ def real_federation():
     return pd.DataFrame([simulated, networked], columns=columns)
 
 
-def draw(tables):
-    """Draw the ways for each network side by side, and the growth with the number of clients."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-    measured = tables["ways"].pivot(index="network", columns="way", values="ratio")
-    measured.loc[list(WORK)].plot.bar(ax=left, rot=0, xlabel="", ylabel="time, ours = 1", width=0.8)
-    left.legend(fontsize=6)
-    grown = tables["growth"].iloc[:-1].astype(float).set_index("clients")
-    grown[["training", "divergence", "clustering"]].plot(ax=right, marker="o", logx=True, logy=True)
-    right.set(xlabel="clients", ylabel="seconds per round")
-    right.set_xticks(grown.index, grown.index.astype(int))
-    right.minorticks_off()
-    return plots.save(figure, "benchmark")
-
-
 def main(wanted, path) -> None:
-    """Measure, print, write and draw the wanted parts; the others keep their old numbers."""
-    plots.style()
+    """Measure, print and write the wanted parts; the others keep their old numbers."""
     parts = {
         "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),
-        "papers' network": papers_network,
-        "growth": growth,
-        "lockstep": lockstep,
         "many": many,
         "real federation": real_federation,
     }
@@ -442,12 +245,10 @@ def main(wanted, path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.concat(lines).to_csv(path, index=False, float_format="%.4g")
     print(f"\ntable     {path}")
-    if not wanted:
-        print(f"figure    {draw(tables)}")
 
 
 # What this file does in a process of its own
-ALONE = {"--peak": peak, "--plain": plain_round, "--step": step_of, "--many": one_of_many}
+ALONE = {"--plain": plain_round, "--many": one_of_many}
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] in ALONE:

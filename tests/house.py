@@ -13,6 +13,7 @@ import sys
 import tokenize
 from pathlib import Path
 
+import grimp  # of import-linter, which does not look at the front of a package
 import networkx
 
 HERE = Path(__file__).resolve().parent.parent
@@ -45,53 +46,22 @@ def functions(text, name):
             yield f"{name}:{node.name}", lines
 
 
-def imports(checkout):
-    """Build the graph of imports between the modules of the package."""
-    paths = sorted((checkout / "cflkit").rglob("*.py"))
-    modules = {".".join(p.relative_to(checkout).with_suffix("").parts): p for p in paths}
-    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
-    graph = networkx.DiGraph()
-    for name, path in modules.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                targets = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                named = [f"{node.module}.{alias.name}" for alias in node.names]
-                targets = [full if full in modules else node.module for full in named]
-            else:
-                continue
-            graph.add_edges_from((name, target) for target in targets if target in modules)
-    graph.remove_edges_from(networkx.selfloop_edges(graph))
-    return graph
-
-
-def circles(checkout):
-    """Return the groups of modules that import each other."""
-    groups = networkx.strongly_connected_components(imports(checkout))
+def circles():
+    """Return the groups of modules that import each other, also those of a package's front."""
+    graph, edges = grimp.build_graph("cflkit", cache_dir=None), networkx.DiGraph()
+    for name in graph.modules:
+        edges.add_edges_from((name, to) for to in graph.find_modules_directly_imported_by(name))
+    groups = networkx.strongly_connected_components(edges)
     return sorted(sorted(group) for group in groups if len(group) > 1)
 
 
-def walked(checkout):
-    """Return the files and functions of the package that a round of each method passes through."""
-    return traced(checkout, *METHODS, threads=2)
-
-
-def traced(checkout, *runs, threads):
-    """Run this script on a checkout; return the pairs of a file and a function that it prints."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "CFLKIT_THREADS": str(threads)}
+def traced(*runs, threads):
+    """Run this script; return for each run the files and functions of the package in it."""
+    environment = os.environ | {"PYTHONPATH": str(HERE), "CFLKIT_THREADS": str(threads)}
     command = [sys.executable, __file__, "--trace", *runs]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     lines = [line.split(":") for line in done.stdout.splitlines()]
     return {own: [place for run, *place in lines if run == own] for own in runs}
-
-
-def files_of_one_batch(checkout):
-    """Return the files that a batch passes through, from a file on the disk to ``rounds.csv``.
-
-    They are in the order in which the first of their functions is called.
-    """
-    found = traced(checkout, "batch", threads=1)
-    return list(dict.fromkeys(file for file, _ in found["batch"]))
 
 
 def trace(name):

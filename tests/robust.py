@@ -56,10 +56,11 @@ Federation.after_training = ({0!r},)
 """
 
 
-def first_cell(engine: str | None = None, seed: int | None = None) -> str:
+def first_cell(setting: str, seed: int) -> str:
     """Return the code of the cell in front of a lesson."""
-    cell = "" if engine is None else ANOTHER_ENGINE.format(engine)
-    return cell if seed is None else cell + PERTURBED.format(Perturbation(seed))
+    if setting == "perturbed":
+        return PERTURBED.format(Perturbation(seed))
+    return "" if setting == "default" else ANOTHER_ENGINE.format(setting)
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,7 @@ class Measurement:
 
     lesson: Notebook  # with a cell tagged ``claims``
     given: dict[str, Any]  # other values of its parameters
-    engine: str | None = None  # of all its federations; by default the lesson's own
-    perturbed: bool = False  # whether every local training ends with its last bit perturbed
-
-    @property
-    def setting(self) -> str:
-        """Return the name of the setting, one of `claims.SETTINGS`."""
-        return "perturbed" if self.perturbed else self.engine or "default"
+    setting: str = "default"  # one of `claims.SETTINGS`
 
     @property
     def code(self) -> str:
@@ -93,7 +88,7 @@ class Measurement:
         """Write a copy of the lesson, and return its run; all that this writes lies beside it."""
         work = self.folder / f"{seed}.work"
         work.mkdir(parents=True, exist_ok=True)
-        first = first_cell(self.engine, seed + 1 if self.perturbed else None)
+        first = first_cell(self.setting, seed + 1)
         copy, path = deepcopy(self.lesson.tree), work / self.lesson.path.name
         copy.cells.insert(0, nbformat.v4.new_code_cell(first, id="first"))
         nbformat.write(copy, path)
@@ -141,8 +136,7 @@ class Measurement:
 def measure(
     path: Path,
     seeds: Sequence[int],
-    engine: str | None = None,
-    perturbed: bool = False,
+    setting: str = "default",
     given: Mapping[str, str] | None = None,
     side_by_side: int = 2,
 ) -> list[dict[str, Any]]:
@@ -154,13 +148,10 @@ def measure(
     Raises
     ------
     ParameterError
-        The notebook has no such parameter, or it refuses a value; or an engine is given together
-        with perturbation.
+        The notebook has no such parameter, or it refuses a value.
     NotebookError
-        A run failed, or another process measures the same.
+        A run failed.
     """
-    if engine and perturbed:
-        raise ParameterError("counts are kept for one change at a time: an engine or perturbation")
     other = parsed(given or {})
     if "seed" in other:
         raise ParameterError("the seeds of the runs are given by --seeds and --first")
@@ -168,13 +159,8 @@ def measure(
     for seed in seeds:
         checked, _ = lesson.check(other | {"seed": seed})
     # As checked, since the path of one's own data must be whole in another working folder
-    own = Measurement(lesson, {name: checked[name] for name in other}, engine, perturbed)
-    own.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(own.folder / ".lock", timeout=0):
-            own.run(seeds, side_by_side)
-    except filelock.Timeout as error:
-        raise NotebookError(f"{path.stem} is being measured by another process") from error
+    own = Measurement(lesson, {name: checked[name] for name in other}, setting)
+    own.run(seeds, side_by_side)
     return own.rows(seeds)
 
 
@@ -190,23 +176,11 @@ def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         records.write_whole(path, table.to_csv(index=False, lineterminator="\n"))
 
 
-def listing(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the counts as text, one line per claim."""
-
-    def line(row: Mapping[str, Any]) -> str:
-        failed = row["failed_seeds"].replace(" ", ", ")
-        told = f"held in {row['held']} of {row['runs']}  {row['claim']}"
-        return f"{told}  (not with seed {failed})" if failed else told
-
-    return "\n".join(map(line, rows))
-
-
 @click.command()
 @click.argument("notebook", **NOTEBOOK)
 @click.option("--seeds", type=click.IntRange(1, MOST), default=20, help="How many seeds.")
 @click.option("--first", type=int, default=0, help="The first seed.")
-@click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
-@click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")
+@click.option("--setting", type=click.Choice([*claims.SETTINGS]), default="default")
 @pairs("-p", "--parameter", "Another value of a parameter, as in YAML")
 @click.option("-j", "--jobs", type=COUNT, default=2, help="Runs at a time.")
 @click.option("-o", "--output", type=Path, default=notebooks.RUNS / "robustness.csv")
@@ -221,8 +195,10 @@ def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **opt
     options["given"] = options.pop("parameter")
     rows = measure(notebook, range(first, first + seeds), side_by_side=jobs, **options)
     write_counts(rows, output)
-    print(listing(rows), end="\n\n")
-    print(f"table     {records.display_path(output.resolve())}")
+    for row in rows:
+        failed = f"  (not with seed {row['failed_seeds']})" if row["failed_seeds"] else ""
+        print(f"held in {row['held']} of {row['runs']}  {row['claim']}{failed}")
+    print(f"\ntable     {records.display_path(output.resolve())}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -94,19 +94,8 @@ def written(tensor, source, non_blocking=False):
     return tensor
 
 
-def made(build, *args, device=None, pin_memory=None, layout=None, memory_format=None, **options):
-    """Make a new tensor."""
-    return shell(build(*args, **options))
-
-
-def reshaped(change, tensor, *args):
-    """Change the shape of a tensor in place."""
-    tensor.data = shell(change(opened(tensor), *args))
-    return tensor
-
-
 def views():
-    """Yield the operations whose result is a part of their argument, with their full names."""
+    """Yield the operations whose result is a part of their argument."""
     kept = {"detach", "alias", "lift", "lift_fresh", "_fw_primal", "_make_dual"}
     for name in set(dir(torch.ops.aten)) - kept:
         packet = getattr(torch.ops.aten, name)
@@ -114,35 +103,35 @@ def views():
             operation = getattr(packet, overload)
             aliases = [returned.alias_info for returned in operation._schema.returns]
             if any(alias is not None and not alias.is_write for alias in aliases):
-                yield name + (f".{overload}" if overload != "default" else ""), operation
+                yield operation
 
 
 everything = torch.library.Library("_", "IMPL")
 everything.fallback(compute, "PrivateUse1")
 single = torch.library.Library("aten", "IMPL")
-implementations = {
+copies = {
     "_to_copy": copied,
     "copy_": written,
     "_copy_from": lambda source, tensor, non_blocking=False: written(tensor, source),
-    "_local_scalar_dense": lambda tensor: opened(tensor).item(),
-    "empty.memory_format": partial(made, torch.empty),
-    "empty_strided": partial(made, torch.empty_strided),
-    "arange": partial(made, torch.arange),
-    "arange.start": partial(made, torch.arange),
-    "arange.start_step": partial(made, torch.arange),
-    "squeeze_.dim": partial(reshaped, torch.squeeze),
 }
-for name, function in implementations.items():
+for name, function in copies.items():
     single.impl(name, function, "PrivateUse1")
-for name, operation in views():
+# PyTorch has kernels for all devices of these, so that the fallback is not asked
+aten = torch.ops.aten
+for operation in (
+    *(aten.empty.memory_format, aten.empty_strided.default, aten._local_scalar_dense.default),
+    *(aten.arange.default, aten.arange.start, aten.arange.start_step, aten.squeeze_.dim),
+):
+    single.impl(operation, partial(compute, operation), "PrivateUse1")
+for operation in views():
     try:
-        derived = torch._C._dispatch_has_kernel_for_dispatch_key(
-            f"aten::{name}", "CompositeImplicitAutograd"
+        derived = operation.has_kernel_for_dispatch_key(
+            torch._C.DispatchKey.CompositeImplicitAutograd
         )
     except RuntimeError:  # an operation on no tensors
         continue
     if not derived:
-        single.impl(name, partial(compute, operation), "PrivateUse1")
+        single.impl(operation, partial(compute, operation), "PrivateUse1")
 
 
 def main(names):

@@ -5,7 +5,6 @@ import re
 import shutil
 from pathlib import Path
 
-import filelock
 import nbformat
 import pytest
 import robust
@@ -16,22 +15,13 @@ from rounds import first_jobs, notebook
 from cflkit import methods
 from cflkit._project import KIT
 from cflkit.federation import Federation, Jobs, LocalTraining, machine
-from cflkit.reproduce import claims, notebooks, perturbation, records, run_messages
+from cflkit.reproduce import claims, notebooks, perturbation, run_messages
 from cflkit.simulation.checkpoints import fingerprint
 
-# A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
+# A lesson that trains nothing
 LESSON = """
-import os
-from pathlib import Path
-from cflkit.federation import Federation, machine
 from cflkit.reproduce import claims
-Path(os.environ["CFLKIT_RESULTS"], "trace").write_text("x")
-found = {
-    "the seed is even": seed % 2 == 0,
-    "it runs as it is": machine.engine_to_use.__module__ == machine.__name__
-    and not Federation.after_training,
-}
-claims.check("lesson", found)
+claims.check("lesson", {"the seed is even": seed % 2 == 0, "it is true": True})
 """
 
 
@@ -42,9 +32,9 @@ def lesson(tmp_path):
     return notebook(tmp_path, (parameters, "parameters"), (LESSON, "claims"), name="lesson")
 
 
-def folder(lesson, given=()):
+def folder(lesson, **given):
     """Return where the claims of finished runs are kept."""
-    return robust.Measurement(notebooks.read_notebook(lesson), dict(given)).folder
+    return robust.Measurement(notebooks.read_notebook(lesson), given).folder
 
 
 @pytest.mark.slow
@@ -57,31 +47,33 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     assert main(command) == 0
     assert "held in 1 of 2  the seed is even  (not with seed 1)" in capsys.readouterr().out
     first = {"claim": "the seed is even", "runs": "2", "held": "1", "failed_seeds": "1"}
-    second = {"claim": "it runs as it is", "runs": "2", "held": "2", "failed_seeds": ""}
+    second = {"claim": "it is true", "runs": "2", "held": "2", "failed_seeds": ""}
     rows = claims.counts(table)
     assert [row["notebook"] for row in rows] == ["lesson", "lesson", "x"]
     for row, expected in zip(rows, (first, second), strict=False):
         assert row.items() >= (expected | {"given": "extra=1", "seeds": "0-1"}).items()
-    kept = folder(lesson, {"extra": 1})
+    kept = folder(lesson, extra=1)
     assert sorted(path.name for path in kept.glob("[!.]*")) == ["0.json", "1.json"]
     # What is kept is not run again: an altered file shows in the counts, in the rows' place
-    (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it runs as it is": True}))
+    (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it is true": True}))
     assert main(command) == 0
     assert [row["held"] for row in claims.counts(table)] == ["2", "2", "x"]
 
 
-SETTINGS = [{"engine": "stacked"}, {"perturbed": True}]
-
-
-@pytest.mark.parametrize("options", SETTINGS)
-def test_engine_and_perturbation_are_settings_of_their_own(lesson, options):
-    own = robust.Measurement(notebooks.read_notebook(lesson), {}, **options)
-    assert own.setting == options.get("engine", "perturbed")
+@pytest.mark.parametrize("setting", ["stacked", "perturbed"])
+def test_engine_and_perturbation_are_settings_of_their_own(lesson, setting):
+    own = robust.Measurement(notebooks.read_notebook(lesson), {}, setting)
     assert own.folder != folder(lesson)
     copy = Path(own.process(7).arguments[1])
-    first, *rest = notebooks.read_notebook(copy).code
-    assert first == robust.first_cell(own.engine, 8 if own.perturbed else None)
-    assert rest == own.lesson.code
+    assert notebooks.read_notebook(copy).code == [robust.first_cell(setting, 8), *own.lesson.code]
+
+
+def test_another_engine_wins_over_the_one_that_a_lesson_names(federate, monkeypatch):
+    monkeypatch.setattr(machine, "engine_to_use", machine.engine_to_use)
+    exec(robust.first_cell("stacked", 1), {})
+    assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
+    with pytest.raises(ValueError, match="'stacked' is this federation's: count with another one"):
+        federate(engine="stacked")
 
 
 def test_changed_code_is_measured_anew(lesson):
@@ -92,31 +84,13 @@ def test_changed_code_is_measured_anew(lesson):
     assert folder(lesson) != before
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(["-p", "sed", "1"], ["-p", "seed", "5"], 2 * ["-p", "extra", "1"]),
-        *(["-o", "x"], ["-o", "folder"], ["-o", "bytes"], ["-o", "setting"]),
-        ["--engine", "stacked", "--perturbed"],
-    ],
-)
+@pytest.mark.parametrize("words", [["-p", "sed", "1"], ["-p", "seed", "5"], ["-o", "x"]])
 def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(robust, "run_all", None)  # nothing runs
     Path("x").write_text("another,table\n1,2\n")
-    Path("folder").mkdir()
-    Path("bytes").write_bytes(b"\xff\xfe")
-    Path("setting").write_text(f"{','.join(claims.COLUMNS)}\n{','.join(claims.COLUMNS)}\n")
     assert main([str(lesson), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_two_processes_do_not_measure_the_same(lesson):
-    kept = folder(lesson)
-    kept.mkdir(parents=True)
-    refused = pytest.raises(notebooks.NotebookError, match="measured by another process")
-    with filelock.FileLock(kept / ".lock"), refused:
-        robust.measure(lesson, range(1))
 
 
 def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(lesson, monkeypatch):
@@ -182,8 +156,7 @@ def trained(federation):
 def perturb(monkeypatch):
     """Set the perturbation of all federations as the first cell of a lesson does."""
     monkeypatch.setattr(Federation, "after_training", ())
-    monkeypatch.setattr(machine, "engine_to_use", machine.engine_to_use)
-    return lambda seed, engine=None: exec(robust.first_cell(engine, seed), {})
+    return lambda seed: exec(robust.first_cell("perturbed", seed), {})
 
 
 @pytest.mark.slow
@@ -227,41 +200,10 @@ def test_seeds_clients_and_rounds_change_perturbations():
     assert len(found) == 6
 
 
-def test_another_engine_wins_over_the_one_that_a_lesson_names(federate, perturb):
-    perturb(None, "stacked")
-    assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
-    with pytest.raises(ValueError, match="'stacked' is this federation's: count with another one"):
-        federate(engine="stacked")
-    perturb(None, "none")
-    with pytest.raises(ValueError, match="unknown engine 'none'; choose from threads, stacked"):
-        federate()
-
-
-def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypatch):
-    """The runs have another working folder, so they get the whole path."""
-    monkeypatch.chdir(tmp_path)
-    Path("mine.npz").touch()
-    asked = []
-
-    def ask(processes, side_by_side):
-        asked.extend(processes)
-        raise notebooks.NotebookError("that is enough")
-
-    monkeypatch.setattr(robust, "run_all", ask)
-    lesson = records.PROJECT / "notebooks" / "05b_emd_cfl_controls.ipynb"
-    with pytest.raises(notebooks.NotebookError, match="enough"):
-        robust.measure(lesson, [3], given={"dataset": "mine.npz", "lr": "1e-2"})
-    [process] = asked
-    assert {str(tmp_path / "mine.npz"), "0.01"} <= set(process.arguments)
-
-
 def test_counts_that_lessons_write_out_are_those_of_their_claims():
     """As in "18 of twenty other draws": the number is that of a claim which was counted."""
-    typed, counted = [], claims.counts()
     for path in sorted((KIT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        prose = notebooks.read_notebook(path).prose
-        of_lesson = [r for r in counted if (r["notebook"], r["setting"]) == (path.stem, "default")]
-        for count in re.findall(r"\b(\d+) of twenty", prose):
-            assert count in {row["held"] for row in of_lesson if row["runs"] == "20"}, path.name
-            typed.append(count)
-    assert typed
+        typed = re.findall(r"\b(\d+) of twenty", notebooks.read_notebook(path).prose)
+        known = (path.stem, "default")
+        rows = [row for row in claims.counts() if (row["notebook"], row["setting"]) == known]
+        assert set(typed) <= {row["held"] for row in rows if row["runs"] == "20"}, path.name

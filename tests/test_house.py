@@ -21,12 +21,12 @@ def test_no_function_is_long_and_no_imports_form_a_circle():
     for path in FILES:
         for place, lines in house.functions(path.read_text(encoding="utf-8"), path.name):
             assert lines <= 60, place
-    assert house.circles(PROJECT) == []
+    assert house.circles() == []
 
 
 @pytest.mark.slow
 def test_a_round_walks_through_twelve_files():
-    for method, called in house.walked(PROJECT).items():
+    for method, called in house.traced(*house.METHODS, threads=2).items():
         assert 5 < len({file for file, _ in called}) <= 12, method
 
 
@@ -35,7 +35,9 @@ def test_one_batch_passes_the_files_of_its_page_in_their_order():
     page = (PROJECT / "notebooks" / "one_batch.md").read_text(encoding="utf-8")
     named = re.findall(r"^\d+\. \[`(.*?)`\]\(\.\./cflkit/(.*?)\)", page, re.M)
     assert all(text == target for text, target in named)
-    assert [text for text, _ in named] == house.files_of_one_batch(PROJECT)
+    # In the order in which the first function of each is called
+    passed = dict.fromkeys(file for file, _ in house.traced("batch", threads=1)["batch"])
+    assert [text for text, _ in named] == [*passed]
 
 
 def test_a_baseline_is_one_short_file():

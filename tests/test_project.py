@@ -2,9 +2,7 @@
 
 import ast
 import csv
-import dataclasses
 import inspect
-import json
 import os
 import pkgutil
 import re
@@ -15,17 +13,15 @@ import tomllib
 import zipfile
 
 import code_lines
-import pages
 import pandas as pd
 import pytest
+import staged
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
-from cflkit import datasets, divergence, methods, simulation
-from cflkit.federation import Federation, LocalTraining
-from cflkit.partition import shifts
-from cflkit.reproduce import claims, ledger, papers
+from cflkit import datasets, divergence
+from cflkit.reproduce import claims, papers
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
@@ -63,10 +59,22 @@ def test_the_metadata_of_the_package_are_those_of_the_citation():
         one.get("name") or f"{one['given-names']} {one['family-names']}" for one in cited["authors"]
     ]
     assert [one["name"] for one in META["authors"]] == names
-    assert cited["version"] == META["version"] and cited["license"] == META["license"]
+    assert cited["license"] == META["license"]
     assert cited.get("repository-code") in (None, *META.get("urls", {}).values())
-    minor = {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13, 14)}
-    assert minor < set(META["classifiers"])
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        ("cflkit/__init__.py", r'^__version__ = "(.+)"'),
+        ("cflkit/flower/app/pyproject.toml", r'^version = "(.+)"'),
+        ("CITATION.cff", r"^version: (.+)"),
+        ("CHANGELOG.md", r"^## (\d.+)"),
+    ],
+)
+def test_the_version_is_the_same_everywhere(path, written):
+    text = (PROJECT / path).read_text(encoding="utf-8")
+    assert re.search(written, text, re.M).group(1) == META["version"]
 
 
 def test_every_requirement_is_pinned_within_its_range():
@@ -150,83 +158,48 @@ def test_the_top_level_is_what_it_should_be(repository):
     assert folders == {"notebooks", "cflkit", "data", "figures", "tests", *hosts}
 
 
-def test_the_readme_is_short_and_names_commands_and_files_that_exist():
+def test_the_readme_names_commands_and_files_that_exist():
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
     targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.M))
-    assert set(re.findall(r"`?make ([a-z]+)", text)) <= targets
-    assert {"run", "test"} <= set(re.findall(r"make ([a-z]+)", text))
+    assert {"run", "test"} <= set(re.findall(r"make ([a-z]+)", text)) <= targets
     for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
         assert (PROJECT / path).exists(), path
 
 
 def test_the_words_about_clients_that_are_away_at_random_have_the_numbers_of_the_runs(committed):
-    runs = [run for run in committed if run.parameters.get("scene", "none") != "none"]
-    away = [run for run in runs if run.parameters["scene"] == "random"]
-    once, again = (
-        pd.DataFrame([run.summary[name] for run in away]) for name in ("OCFL-HDB", "OCFL-HDB again")
-    )
-    lost = sorted(100 * (once["accuracy"] - again["accuracy"]))
-    assert len(lost) == 3 and round(lost[2]) == 17 and 0 < lost[0] <= lost[1] < 1
-    source = PROJECT / "notebooks" / "src" / "11_clients_that_come_and_go.py"
-    words = re.sub(r"[\s#>]+", " ", source.read_text(encoding="utf-8"))
-    assert "with each of three seeds, too: once by 17 points, and twice by less than one." in words
-    # Its clusters were worse only where it lost much
-    worse = again["ari"] < once["ari"]
-    assert worse.tolist() == (100 * (once["accuracy"] - again["accuracy"]) > 1).tolist()
-    right = [run for run in runs if run.summary["IFCA"]["ari"] == 1]
-    assert (len(right), len(runs)) == (2, 12), "as report 95 says of IFCA"
+    """Lesson 11 says so: "once by 17 points, and twice by less than one"."""
+    away = [run.summary for run in committed if run.parameters.get("scene") == "random"]
+    lost = [100 * (run["OCFL-HDB"]["accuracy"] - run["OCFL-HDB again"]["accuracy"]) for run in away]
+    one, other, third = sorted(lost)
+    assert 0 < one <= other < 1 and round(third) == 17
 
 
-@pytest.mark.slow
 def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
-    run = papers.lessons.OCFLTemperature.of(ledger.defaults("03_ocfl_temperature"))
-    images, split = shifts.make(
-        datasets.load("digits-8x8"), "four", clients=run.clients, samples=run.samples, seed=run.seed
-    )
-    training = LocalTraining(epochs=run.local_epochs, batch_size=16, lr=run.lr, momentum=0.9)
-    federation = Federation(images, split, "perceptron", training, seed=run.seed)
-    three_ways = {name: methods.make(name) for name in ("fedavg", "local", "ocfl")}
-    ends = simulation.run(three_ways, federation, run.rounds, progress=False).summary()
-    told = re.search(
-        r"one model for all reads (\d+) % of the digits, each client alone (\d+) %, and the models "
-        r"of the clusters (\d+) %",
-        re.sub(r"\s+", " ", (PROJECT / "README.md").read_text(encoding="utf-8")),
-    )
-    # Another processor may read an image or two of the 1,800 in another way
-    own = [100 * end["accuracy"] for end in ends.values()]
-    assert own == pytest.approx([int(percent) for percent in told.groups()], abs=1)
+    """And those of the output of the lesson, which `make run` prints, too."""
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    told = re.search(r"one model for all reads (\d+) %.* alone (\d+) %.* (\d+) %", readme)
+    lesson = staged.committed("notebooks/03_ocfl_temperature.ipynb")
+    shown = re.search(r"digits read: FedAvg (\d+) %, Local (\d+) %, OCFL (\d+) %", lesson)
+    assert told.groups() == shown.groups()
 
 
 @pytest.mark.slow
-def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(committed):
+def test_the_table_of_true_groups_counts_the_last_rounds_of_the_records(committed):
     """Count what OCFL's variants found again, from the records' files alone."""
     found = {}
-    for folder in (record.folder for record in committed if record.paper == "ocfl"):
-        given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
+    for run in (run for run in committed if run.paper == "ocfl"):
+        given = run.parameters
         whole = given["rounds"] == 50  # runs of ocfl/first-round end before any trigger
         if given.get("until") == "clusters" and given["draws"] is None and whole:
-            scenario = tuple(given[name] for name in ("dataset", "overlap", "balance", "clients"))
-            last = pd.read_csv(folder / "rounds.csv").groupby("method").tail(1)
+            scenario = tuple(given[name] for name in papers.ocfl.SCENARIO)
+            last = pd.read_csv(run.folder / "rounds.csv").groupby("method").tail(1)
             for method, ari in zip(last["method"], last["ari"], strict=True):
                 found.setdefault(method, {})[scenario, given["seed"]] = ari
     text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
-    variants = [name for name in found if name.startswith("OCFL-")]
-    assert len(variants) == 6
-    for method in variants:
+    for method in papers.ocfl.CLUSTERERS:
         scenarios, aris = {scenario for scenario, _ in found[method]}, [*found[method].values()]
         numbers = [len(scenarios), len(aris), aris.count(1), f"{sum(aris) / len(aris):.3f}"]
         assert f"| ocfl | {method} | {' | '.join(map(str, numbers))} |" in text
-
-
-@pytest.mark.slow
-def test_runs_without_clusters_are_not_in_the_table_of_true_groups(committed):
-    """Soft methods have no clusters, and methods that diverged have no measures."""
-    record = next(r for r in committed if r.parameters.get("until") == "clusters")
-    more = {"FedEM": {"total_bytes_up": 1.0}, "diverged": {"diverged_in": 2}}
-    extended = dataclasses.replace(record, summary=record.summary | more)
-    vars(extended)["rounds"] = record.rounds  # without rows of these methods
-    assert pages.true_groups([extended]) == pages.true_groups([record])
 
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -273,12 +246,8 @@ def test_make_run_in_a_fresh_clone(clone):
     ready = clone.parent / "ready"
     ready.touch()
     printed = make(clone, "run", f"{sys.prefix}/bin", ready, PYTHONPATH=str(clone))
-    caption = (PROJECT / "README.md").read_text(encoding="utf-8")
-    promised = re.search(r"one model for all reads (\d+) % .* alone (\d+) %.* (\d+) %", caption)
-    shown = re.findall(r"(\d+) %", re.search(r"^digits read: (.*)$", printed, re.M)[1])[:3]
-    assert [*map(int, shown)] == pytest.approx([*map(int, promised.groups())], abs=2)
+    assert "digits read: FedAvg " in printed
     assert len(re.findall("^true ", printed, re.M)) == 5
-    assert len(printed.splitlines()) <= 25
     for kind in ("notebook", "figure"):
         place = re.search(rf"^{kind} +(\S+)$", printed, re.M).group(1)
         assert (clone / place).exists()
@@ -290,17 +259,16 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(clone):
     lesson = folder / name
     before = lesson.read_text()
     lesson.write_text(before.replace("seed = 0", "seed = 1"))
-    mine = ("exercises/00_start_here_exercises", "mine", "my own notes", "Untitled")
-    own = [folder / f"{stem}.ipynb" for stem in mine]
+    own = [folder / f"{stem}.ipynb" for stem in ("exercises/mine", "my own notes", "Untitled")]
     for path in own:
         path.write_text("mine")
-    git("add", str(lesson), *map(str, own[1:3]), cwd=clone)
+    git("add", str(lesson), *map(str, own[:2]), cwd=clone)
     deleted, renamed = folder / "01_federated_averaging.ipynb", "02_when_clients_disagree.ipynb"
     deleted.unlink()
     git("mv", f"notebooks/{renamed}", "notebooks/new name.ipynb", cwd=clone)
     subprocess.run(["make", "reset"], cwd=clone, check=True, capture_output=True)
     assert lesson.read_text() == before
-    assert [path.read_text() for path in own] == ["mine"] * 4, "only lessons are reset"
+    assert [path.read_text() for path in own] == ["mine"] * 3, "only lessons are reset"
     assert deleted.exists() and (folder / renamed).exists() and (folder / "new name.ipynb").exists()
     [kept] = (runs / "yours").glob(f"*/{name}")
     assert "seed = 1" in kept.read_text()
@@ -315,19 +283,12 @@ def test_the_pages_python_runs():
     pages = (PROJECT / "notebooks" / name for name in ("your_own_data.md", "as_a_library.md"))
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len(blocks) == 4
-    namespace = {}
     fewer = [block.replace("rounds=20", "rounds=6") for block in blocks]  # enough for clusters
     assert sum(map(str.__ne__, fewer, blocks)) == 1
+    namespace = {}
     for block in fewer:
         exec(compile(block, "as_a_library.md", "exec"), namespace)
-    last = namespace["last"].set_index("method")
-    assert last.loc["OCFL", "n_clusters"] == 3
-    namespace["simulation"].run(namespace["line_up"], namespace["federation"], 2, progress=False)
-    assert set(namespace["line_up"]["IFCA"].labels.tolist()) <= {0, 1, 2}
-    near, free = (namespace["line_up"][name].models[0] for name in ("FedProx", "FedAvg"))
-    start = namespace["federation"].initial()
-    assert (near - start).norm() < (free - start).norm(), "the pull keeps the model near its start"
+    assert namespace["last"].set_index("method").loc["OCFL", "n_clusters"] == 3
 
 
 STABLE = ("divergence.cosine_divergence", "divergence.temperature", "clustering.make")
@@ -336,7 +297,6 @@ STABLE += ("datasets.load", "methods.make", "methods.METHODS", "simulation.run")
 
 def test_names_that_scripts_may_rely_on():
     assert all(pkgutil.resolve_name(f"cflkit.{name}") for name in STABLE)
-    assert list(inspect.signature(divergence.cosine_divergence).parameters) == ["updates"]
     assert divergence.temperature([[0, 1], [1, 0]], p=2) == 0.5
 
 
@@ -421,27 +381,12 @@ def test_the_page_of_licences_lists_every_data_set_and_package():
             assert f"`{name}`" in page or name.startswith("nvidia-"), (name, row["License"])
 
 
-def test_the_version_is_the_same_everywhere():
-    written = {
-        "pyproject.toml": r'^version = "(.+)"',
-        "cflkit/__init__.py": r'^__version__ = "(.+)"',
-        "cflkit/flower/app/pyproject.toml": r'^version = "(.+)"',
-        "CITATION.cff": r"^version: (.+)",
-        "CHANGELOG.md": r"^## (\d.+)",
-    }
-    texts = {path: (PROJECT / path).read_text(encoding="utf-8") for path in written}
-    found = {path: re.search(written[path], texts[path], re.M).group(1) for path in written}
-    assert len(set(found.values())) == 1, found
-
-
 def test_the_map_of_the_house_is_true():
     """Its rooms are those of the package, in the order in which the linter lets them import."""
     text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     [drawn] = re.findall(r"^```\ncflkit/\n(.*?)^```", text, re.M | re.S)
     layers = PYPROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
     assert re.findall(r"^  (\w.*?)  ", drawn, re.M) == layers
-    there = {path.stem for path in (PROJECT / "cflkit").iterdir() if path.suffix in ("", ".py")}
-    assert set(" : ".join(layers).split(" : ")) == there - {"__init__", "__pycache__"}
     for line in re.findall(r"^    (\w.*?)  ", drawn, re.M):
         for name in line.replace("/", "").split(", "):
             assert list((PROJECT / "cflkit").glob(f"*/{name}*")), name
