@@ -46,40 +46,30 @@ class Blueprint:
     ) -> None:
         self.model, self.shape, self.classes = model, shape, classes
         self.seed, self._device = seed, device
-        self.first = initialised(self._build, seed)
+        [self.first] = self.networks(1)
         self._initial = self.first.row
-        self._check_images()
+        try:  # one black image
+            with torch.no_grad():
+                self.first.network.eval()(torch.zeros(1, *shape, device=device))
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{model!r} cannot take samples of the shape {shape} ({error}); "
+                "for features, take 'perceptron' or 'linear'"
+            ) from error
         self.layout = self.first.layout
         layers = self.first.network.named_modules()
         self.linear_layers = tuple(n for n, layer in layers if isinstance(layer, nn.Linear))
         self.parameters = self.first.parameters
         self.buffers = len(self._initial) - self.parameters
 
-    def _check_images(self) -> None:
-        """Run the network once, on a black image.
+    def networks(self, count: int, *key: int) -> list[RowModel]:
+        """Return networks to compute with, initialised one by one from the seed and the key."""
 
-        It computes on its own device. On the meta device, a network of one's own could fail though
-        it trains well.
-        """
-        network = self.first.network.eval()
-        try:
-            with torch.no_grad():
-                network(torch.zeros(1, *self.shape, device=self._device))
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{self.model!r} cannot take samples of the shape {self.shape} ({error}); "
-                "for features, take 'perceptron' or 'linear'"
-            ) from error
-        network.train()
+        def build() -> list[RowModel]:
+            made = [models.make(self.model, self.shape, self.classes) for _ in range(count)]
+            return [RowModel(network.to(self._device)) for network in made]
 
-    def _build(self) -> RowModel:
-        """Build a network with values drawn from torch's global generator."""
-        return RowModel(models.make(self.model, self.shape, self.classes).to(self._device))
-
-    def row_model(self) -> RowModel:
-        """Return a further network to compute with; its values are arbitrary."""
-        with torch.random.fork_rng(devices=[]):  # building draws
-            return self._build()
+        return initialised(build, self.seed, *key)
 
     def initial(self) -> Tensor:
         """Return the model ``[P + Q]`` that all clients start from, the same for the same seed."""
@@ -87,11 +77,11 @@ class Blueprint:
 
     def initials(self, count: int, *key: int) -> Tensor:
         """Return models ``[count, P + Q]``, initialised one by one from the seed and the key."""
-        rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
+        rows = [network.row for network in self.networks(count, *key)]
         return torch.stack(rows) if rows else self._initial[None][:0]
 
     def network(self, model: Tensor) -> nn.Module:
         """Return a network of its own that computes with a model (``[P + Q]``), for evaluation."""
-        row_model = self.row_model()
-        row_model.load(model)
-        return row_model.network.eval()
+        [own] = self.networks(1)
+        own.load(model)
+        return own.network.eval()

@@ -31,23 +31,9 @@ KEPT = 2**30
 
 # A function from a network, inputs and labels to the output for each sample
 Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What networks are trained for.
-
-    Attributes
-    ----------
-    loss : callable
-        The function from outputs, inputs, labels and a reduction to the loss. The reduction
-        ``mean`` gives the mean over the batch, and ``none`` gives the loss of each sample ``[n]``.
-    prediction : callable
-        The function from outputs to the predictions that `Federation.predict` returns.
-    """
-
-    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
-    prediction: Callable[[Tensor], Tensor]
+# A function from outputs, inputs, labels and a reduction to the loss. The reduction ``mean`` gives
+# the mean over the batch, and ``none`` gives the loss of each sample ``[n]``
+Loss = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 
 
 def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
@@ -61,10 +47,7 @@ def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: st
     return errors if reduction == "none" else errors.mean()
 
 
-TASKS = {
-    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1)),
-    "reconstruction": Task(squared_error, lambda outputs: outputs),
-}
+LOSSES: dict[str, Loss] = {"classification": cross_entropy, "reconstruction": squared_error}
 
 
 def as_inputs(images: Tensor) -> Tensor:
@@ -120,7 +103,8 @@ class Clients:
             raise ValueError(
                 f"the partition has indices beyond the {len(images.labels)} samples of the pool"
             )
-        self.networks, self.task, self.training = networks, TASKS[task], training
+        self.networks, self.training = networks, training
+        self.task, self.loss_of = task, LOSSES[task]
         sizes = [parameter.nbytes for parameter in networks[0].trainable.values()]
         self.has_large_layers = max(sizes, default=0) > machine.KEPT_BLOCK
         for layer in (layer for network in networks for layer in network.network.modules()):
@@ -158,8 +142,7 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        key = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
-        generator = np.random.default_rng(key)
+        generator = stream(self.seed, BATCHES, client, round)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []
@@ -209,11 +192,12 @@ class Clients:
 
     def loss(self, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
         """Compute the loss of each sample, ``[n]``."""
-        return self.task.loss(network(inputs), inputs, labels, "none")
+        return self.loss_of(network(inputs), inputs, labels, "none")
 
     def prediction(self, network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
         """Compute the prediction for each sample, ``[n, …]``."""
-        return self.task.prediction(network(inputs))
+        outputs = network(inputs)
+        return outputs.softmax(dim=1) if self.task == "classification" else outputs
 
     def embedding(self, network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
         """Compute the embeddings ``[n, d]``: what enters the network's last part."""
@@ -371,7 +355,7 @@ class Client:
         for part in index.split(max(1, size)):
             inputs, labels = clients.samples(part)
             with autocast(clients.training, clients.device):
-                mean = clients.task.loss(network.network(inputs), inputs, labels, "mean")
+                mean = clients.loss_of(network.network(inputs), inputs, labels, "mean")
             pieces = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
             gradient += join(pieces)
         return gradient

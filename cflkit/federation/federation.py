@@ -119,7 +119,7 @@ class Federation:
             raise ValueError(f"{model!r} has nothing to train with trains={self.training.trains!r}")
         cores = machine.usable_cores() if self.device.type == "cpu" else 1
         count = min(cores, self.clients)
-        networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
+        networks = [self.blueprint.first, *self.blueprint.networks(count - 1)]
         self.data = Clients(
             images, partition, networks, self.task, self.training, seed, self.engine, self.device
         )

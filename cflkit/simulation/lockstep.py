@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Conversation, Diverged, Federation, Jobs, Request, Send, Train
+from cflkit.federation import Conversation, Diverged, Federation, Jobs, Request, Train
 from cflkit.federation.interface import ClientsAbsent
 from cflkit.federation.requests import joined
 from cflkit.methods.base import Method, local_updates
@@ -227,7 +227,6 @@ def answered_once(
     if isinstance(request, Train):
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
-    check_hidden(requests, federation)
     distinct = joined([part for part in parts if len(part)] or parts[:1])
     absent = distinct.client_of[~torch.isin(distinct.client_of, federation.reachable(t))]
     if len(absent):
@@ -237,16 +236,6 @@ def answered_once(
     except Diverged as error:
         return Answers(error.trained, places, error, digests(error.trained))
     return Answers(values, places, None, digests(values) if isinstance(values, Tensor) else None)
-
-
-def check_hidden(requests: Mapping[str, Request], federation: Federation) -> None:
-    """Raise a `ValueError` if clients that tell nothing but models are asked for more."""
-    telling = [name for name, request in requests.items() if not isinstance(request, Train | Send)]
-    if telling and any(hook.models_only for hook in federation.after_training):
-        raise ValueError(
-            f"{', '.join(telling)}: what is asked of clients has no noise, and would tell about "
-            "their data; leave the method out, or build the federation without privacy"
-        )
 
 
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:

@@ -18,11 +18,11 @@ import torch
 from tqdm.auto import tqdm
 
 from cflkit._project import state
-from cflkit.federation import Federation, Server
+from cflkit.federation import Federation, Send, Server, Train
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS, History
-from cflkit.simulation.lockstep import check_hidden, converse
+from cflkit.simulation.lockstep import converse
 from cflkit.simulation.mixing import Watched
 
 
@@ -154,9 +154,13 @@ def check_runnable(methods: Methods, federation: Federation, until_settled: bool
             "no client has test samples, on which its model could be measured; give the partition "
             "a test set, or set until_settled to look at clusters alone"
         )
+    hidden = any(hook.models_only for hook in federation.after_training)
     for name, method in methods.items():
-        for request in method.asks():
-            check_hidden({name: request}, federation)
+        if hidden and any(not isinstance(request, Train | Send) for request in method.asks()):
+            raise ValueError(
+                f"{name}: what is asked of clients has no noise, and would tell about their data; "
+                "leave the method out, or build the federation without privacy"
+            )
 
 
 def modules_of(methods: Methods, federation: Federation) -> list[str]:
