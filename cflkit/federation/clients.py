@@ -7,7 +7,6 @@ predictions and gradients of a given model.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine
+from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys, stream
 from cflkit.models.rows import RowModel, join
@@ -75,7 +75,7 @@ class Batch:
 class Clients:
     """The data of all clients on one device, and the networks that compute with them.
 
-    The arguments are those of `Federation`, with one network per core.
+    The arguments are those of `Federation`. There is one network per core.
 
     Raises
     ------
@@ -87,12 +87,10 @@ class Clients:
         self,
         images: ImageSet,
         partition: Partition,
-        networks: list[RowModel],
+        blueprint: Blueprint,
         task: str,
         training: LocalTraining,
-        seed: int,
         engine: str,
-        device: torch.device,
     ) -> None:
         if partition.dataset != images.name:
             raise ValueError(
@@ -103,14 +101,18 @@ class Clients:
             raise ValueError(
                 f"the partition has indices beyond the {len(images.labels)} samples of the pool"
             )
-        self.networks, self.training = networks, training
-        self.task, self.loss_of = task, LOSSES[task]
+        self.device = device = blueprint.device
+        cores = machine.usable_cores() if device.type == "cpu" else 1
+        more = blueprint.networks(min(cores, partition.clients) - 1)
+        self.networks = networks = [blueprint.first, *more]
+        self.task, self.loss_of, self.training = task, LOSSES[task], training
         sizes = [parameter.nbytes for parameter in networks[0].trainable.values()]
         self.has_large_layers = max(sizes, default=0) > machine.KEPT_BLOCK
         for layer in (layer for network in networks for layer in network.network.modules()):
             if isinstance(layer, nn.ReLU):
                 layer.inplace = True  # the same bits, in 4 to 10 % less time per round
-        self.seed, self.engine, self.device = seed, engine, device
+        self.seed, self.engine = blueprint.seed, engine
+        self.bytes_per_sample = blueprint.bytes_per_sample
         self.files, self.class_names = images.files, images.class_names
         self.sizes = [len(positions) for positions in partition.train]
         self._pool = images.images.to(device), images.labels.to(device)
@@ -237,22 +239,6 @@ class Clients:
             fitting = int(spare_memory(self.device) / max(self.bytes_per_sample, 1))
             size = max(1, min(size, fitting))
         return self.index(split, client, most).split(size)
-
-    @cached_property
-    def bytes_per_sample(self) -> float:
-        """Measure how many bytes the backward pass keeps per sample."""
-        network, shape, kept = self.networks[0].network, self._pool[0].shape[1:], [0, 0]
-        network.train()
-        models.give_keys(network, torch.tensor(0, device=self.device))
-        for number, samples in enumerate((2, 4)):  # BatchNorm cannot train on one sample
-
-            def count(tensor: Tensor, number: int = number) -> Tensor:
-                kept[number] += tensor.nbytes
-                return tensor
-
-            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                network(torch.zeros(samples, *shape, device=self.device))
-        return (kept[1] - kept[0]) / 2
 
     def bytes_per_job(self, training: LocalTraining) -> float:
         """Estimate how many bytes a job in a stack needs.

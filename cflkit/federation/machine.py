@@ -3,7 +3,6 @@
 import ctypes
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,28 +58,9 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse a precision that the device does not have, and warn of one that it only emulates.
-
-    Raises
-    ------
-    ValueError
-        TF32 without an NVIDIA GPU.
-    """
+    """Refuse TF32 without an NVIDIA GPU, with a `ValueError`."""
     if precision == "tf32" and device.type != "cuda":
         raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {device}")
-    if precision == "bfloat16" and device.type == "cpu" and not multiplies_bfloat16():
-        warnings.warn(
-            "this processor has no instructions for bfloat16: torch emulates them, and training "
-            "takes several times as long as in float32",
-            stacklevel=3,
-        )
-
-
-def multiplies_bfloat16() -> bool:
-    """Return whether the processor has instructions for products of bfloat16 numbers."""
-    capabilities = torch.cpu.get_capabilities()
-    names = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
-    return any(capabilities.get(name, False) for name in names)
 
 
 def product_library() -> str:

@@ -205,6 +205,22 @@ class Diverged(Mistake):
         self.trained, self.broken = trained, broken
 
 
+class ClientsAbsent(Exception):
+    """Clients are asked that do not answer.
+
+    Attributes
+    ----------
+    clients : list of int
+        The clients.
+    """
+
+    def __init__(self, clients: Sequence[int], reasons: Mapping[int, str] | None = None) -> None:
+        known = reasons or {}
+        listed = "; ".join(f"client {c}: {known.get(c, 'no answer')}" for c in clients)
+        super().__init__(f"a round needs clients that are absent ({listed})")
+        self.clients = list(clients)
+
+
 def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
     """Raise `Diverged` if any trained model or other answer (``[J, D]``) is not finite."""
     broken = ~finite_rows(trained).cpu()

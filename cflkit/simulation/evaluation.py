@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.federation import Federation
-from cflkit.federation.interface import Mixture
+from cflkit.federation.federation import Mixture
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.metrics import PERFORMANCE, agreement, by_method, of_models
 from cflkit.models.rows import digests
@@ -226,11 +226,10 @@ class History:
         table = pd.DataFrame(self.rows)
         for name in table.columns[table.isna().any()]:
             values = [row[name] for row in self.rows if row.get(name) is not None]
-            if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            if all(type(value) is int for value in values):
                 table[name] = table[name].astype("Int64")  # pandas would convert them to floats
-        methods = table["method"].unique()
-        order = pd.Categorical(table["method"], categories=methods, ordered=True)
-        return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
+        methods, _ = pd.factorize(table["method"])
+        return table.iloc[np.lexsort([table["round"], methods])]
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Return the summary of the table: for each method, the values of its measures."""

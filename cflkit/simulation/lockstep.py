@@ -13,8 +13,7 @@ from torch import Tensor
 
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Conversation, Diverged, Federation, Jobs, Request, Train
-from cflkit.federation.interface import ClientsAbsent
-from cflkit.federation.requests import joined
+from cflkit.federation.requests import ClientsAbsent, joined
 from cflkit.methods.base import Method, local_updates
 from cflkit.models.rows import digests, finite_rows
 from cflkit.simulation.evaluation import History
@@ -241,6 +240,5 @@ def answered_once(
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:
     """Return copies of some of the answers."""
     if isinstance(answers, Tensor):
-        everything = list(where) == list(range(len(answers)))
-        return answers.clone() if everything else answers[list(where)]
+        return answers[list(where)]
     return copy.deepcopy([answers[place] for place in where])
