@@ -96,19 +96,13 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
         torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("trains", ["all", "head"])
-def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkeypatch, trains):
+def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkeypatch):
     monkeypatch.setattr(machine, "KEPT_BLOCK", 0)
-    local = replace(SGD, weight_decay=1e-2, trains=trains)
-    federation = federate("perceptron", local)
+    federation = federate("perceptron", replace(SGD, weight_decay=1e-2))
     trained = federation.train(first_jobs(federation), round=3)
-    hidden = federation.parameters - 10 * 64 - 10  # those before the classifier
     for client in range(federation.clients):
-        if trains == "all":
-            expected = plain_loop(federation, small, "perceptron", client, round=3)
-            torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
-        else:
-            assert torch.equal(trained[client, :hidden], federation.initial()[:hidden])
+        expected = plain_loop(federation, small, "perceptron", client, round=3)
+        torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
     head = federation.data.networks[0].network.classifier
     assert head.weight.grad is None and head.bias.grad is not None  # also of the last step
     assert "forward" not in vars(head)
@@ -239,8 +233,6 @@ def test_both_ways_drop_the_same_units(federate):
     jobs = first_jobs(threads, [0, 5])
     one, other = threads.train(jobs, 4), stacked.train(jobs, 4)
     torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-    alone = stacked.train(jobs.part([1]), 4)[0]
-    torch.testing.assert_close(alone, other[1], rtol=1e-3, atol=1e-5)
     own = threads.data.batches
     threads.data.batches = lambda client, round, *rest: own(client, 4, *rest)
     later = threads.train(jobs, 5)  # the same batches, and other masks
@@ -555,8 +547,8 @@ def test_each_draw_depends_on_the_seed_the_round_and_the_client(federate, split)
     epochs = drawn[0][:n], drawn[0][n:]
     assert epochs[0] != epochs[1]
     assert [sorted(epoch) for epoch in epochs] == [split.train[0].tolist()] * 2
-    present = [federation.participants(0), federation.participants(1), other.participants(0)]
-    assert len({tuple(clients.tolist()) for clients in present}) == 3
+    present = [[each.participants(t).tolist() for t in range(5)] for each in (federation, other)]
+    assert present[0] != present[1] and len(set(map(tuple, present[0]))) > 1
 
 
 @pytest.mark.slow
@@ -575,11 +567,6 @@ def test_predict_losses_and_embed_agree_with_the_network(federate, small, split)
         federation.losses(jobs)[1], F.cross_entropy(logits, labels, reduction="none")
     )
     torch.testing.assert_close(federation.predict(jobs, "train")[1], logits.softmax(1))
-
-
-def test_predictions_come_in_the_order_of_the_labels(federate, small, split):
-    federation = federate()
-    jobs = first_jobs(federation)
     assert [len(p) for p in federation.predict(jobs)] == [len(t) for t in split.test]
     assert torch.equal(federation.targets(3), small.labels[split.test[3]])
     central = federation.predict(jobs, "central")
