@@ -5,8 +5,8 @@ requests to clients.
 """
 
 from cflkit.federation.blueprint import Server
-from cflkit.federation.clients import Client
-from cflkit.federation.federation import Federation, f1_and_accuracy
+from cflkit.federation.clients import Client, f1_and_accuracy
+from cflkit.federation.federation import Federation
 from cflkit.federation.machine import usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (

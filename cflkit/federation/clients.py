@@ -50,6 +50,24 @@ def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: st
 LOSSES: dict[str, Loss] = {"classification": cross_entropy, "reconstruction": squared_error}
 
 
+def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
+    """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
+
+    F1 is averaged over the classes that occur among the labels or the predictions. The prediction
+    of a class that the client does not have therefore lowers the mean. The confusion matrix is
+    computed on the device of the arguments. Without a sample, both results are NaN.
+    """
+    if not len(labels):
+        return float("nan"), float("nan")
+    classes = probabilities.shape[1]
+    cells = labels * classes + probabilities.argmax(dim=1)
+    confusion = torch.bincount(cells, minlength=classes**2).view(classes, classes).cpu().numpy()
+    hits = confusion.diagonal()
+    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # counts labels and predictions
+    f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
+    return float(f1.mean()), float(hits.sum() / len(labels))
+
+
 def as_inputs(images: Tensor) -> Tensor:
     """Convert images or features to what networks get: pixels in [0, 1], features as they are."""
     inputs = images.to(torch.get_default_dtype())
@@ -144,7 +162,8 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        generator = stream(self.seed, BATCHES, client, round)
+        key = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
+        generator = np.random.default_rng(key)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []

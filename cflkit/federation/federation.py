@@ -19,7 +19,7 @@ from cflkit._bounds import as_python, checked_seed
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine, requests
 from cflkit.federation.blueprint import Blueprint, Server
-from cflkit.federation.clients import CENTRAL, Client, Clients
+from cflkit.federation.clients import CENTRAL, Client, Clients, f1_and_accuracy
 from cflkit.federation.privacy import Hook
 from cflkit.federation.requests import Conversation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
@@ -110,7 +110,8 @@ class Federation:
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         self.engine = machine.engine_to_use(engine, self.device)
-        machine.check_precision(self.training.precision, self.device)
+        if self.training.precision == "tf32" and self.device.type != "cuda":
+            raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {self.device}")
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():
             low, high = (float(end) for end in images.images.aminmax())
@@ -289,9 +290,13 @@ class Federation:
             losses = evaluate(self.data, jobs, split, self.data.loss)
             if told is None:
                 return losses
-            return requests.summarise_losses(
-                losses, jobs, lambda held: told(held, self.training, **options)
-            )
+            answers = list(losses)
+            for client in jobs.client_of.unique().tolist():
+                places = (jobs.client_of == client).nonzero().flatten().tolist()
+                rows = told([losses[job] for job in places], self.training, **options)
+                for job, row in zip(places, rows, strict=True):
+                    answers[job] = row
+            return answers
 
     def embed(
         self, jobs: Jobs, split: str = "train", max_samples: int | None = None
@@ -378,21 +383,3 @@ class Federation:
                 f"{what} have no noise, and would tell about the clients' data: only models can be "
                 "asked for with privacy"
             )
-
-
-def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
-    """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
-
-    F1 is averaged over the classes that occur among the labels or the predictions. The prediction
-    of a class that the client does not have therefore lowers the mean. The confusion matrix is
-    computed on the device of the arguments. Without a sample, both results are NaN.
-    """
-    if not len(labels):
-        return float("nan"), float("nan")
-    classes = probabilities.shape[1]
-    cells = labels * classes + probabilities.argmax(dim=1)
-    confusion = torch.bincount(cells, minlength=classes**2).view(classes, classes).cpu().numpy()
-    hits = confusion.diagonal()
-    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # counts labels and predictions
-    f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
-    return float(f1.mean()), float(hits.sum() / len(labels))

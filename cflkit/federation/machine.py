@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -57,12 +56,6 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     return engine
 
 
-def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse TF32 without an NVIDIA GPU, with a `ValueError`."""
-    if precision == "tf32" and device.type != "cuda":
-        raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {device}")
-
-
 def product_library() -> str:
     """Return which library multiplies the matrices of large layers, ``BLAS`` or ``oneDNN``.
 
@@ -82,8 +75,6 @@ def keep_freed_memory() -> None:
     fifth of the time of small networks. Larger thresholds end that for blocks of up to 32 MiB, the
     most that glibc allows. For the gradients of larger layers, see `fast_linear`.
     """
-    if sys.platform != "linux":
-        return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h

@@ -147,12 +147,17 @@ class Standardised(nn.Module):
         self.mean, self.deviation = tuple(mean), tuple(deviation)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Subtract each channel's mean and divide by its deviation: ``[n, channels, h, w]``.
-
-        Grey images get a channel for each mean.
-        """
+        """Subtract each channel's mean and divide by its deviation: ``[n, channels, h, w]``."""
         constants = torch.tensor([self.mean, self.deviation], device=x.device)[..., None, None]
         return (x - constants[0]) / constants[1]
+
+
+class Enlarged(nn.Upsample):
+    """Enlargement of images to the size that a network expects."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Enlarge images to ``[n, 3, side, side]``; grey images get three equal channels."""
+        return super().forward(x.expand(-1, 3, -1, -1))
 
 
 def emd_cnn(shape: Shape, classes: int, filters: int = 64) -> nn.Module:
@@ -232,7 +237,7 @@ def from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
         elif isinstance(layer, torchvision.ops.StochasticDepth):
             network.set_submodule(layer_name, Dropout(layer.p, rows=True))
     head = nn.Linear(width, classes)
-    enlarge = nn.Upsample((224, 224), mode="bilinear")
+    enlarge = Enlarged((224, 224), mode="bilinear")
     return parts(enlarge=enlarge, standardise=imagenet(), features=network, classifier=head)
 
 

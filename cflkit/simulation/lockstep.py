@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Conversation, Diverged, Federation, Jobs, Request, Train
+from cflkit.federation import Conversation, Diverged, Federation, Request, Train
 from cflkit.federation.requests import ClientsAbsent, joined
 from cflkit.methods.base import Method, local_updates
 from cflkit.models.rows import digests, finite_rows
@@ -130,9 +130,12 @@ class MethodRound:
         received = answers.values if alone else copies(answers.values, where)
         held = None if answers.digests is None else [answers.digests[place] for place in where]
         self.traffic.count(self.request, keys, received, held)
-        heat, jobs = {}, self.request.jobs
-        if self.heated and self.request.reported and isinstance(received, Tensor):
-            heat = temperature_of_updates(jobs, received, self.method.server.parameters)
+        heat: dict[str, float | str] = {}
+        jobs, reported = self.request.jobs, self.request.reported
+        if self.heated and reported and isinstance(received, Tensor) and len(jobs) > 1:
+            updates = local_updates(received.clone(), jobs.models, jobs.model_of)
+            gamma = cosine_divergence(updates[:, : self.method.server.parameters])
+            heat = {"temperature": temperature(gamma)}
         self.advance(received)
         self.method.scalars.update(heat)
 
@@ -183,14 +186,6 @@ def converse(
     return {name: talk.traffic for name, talk in talks.items()}, errors
 
 
-def temperature_of_updates(jobs: Jobs, trained: Tensor, parameters: int) -> dict[str, float | str]:
-    """Measure the temperature of what clients have trained; a single update has none."""
-    if len(jobs) < 2:
-        return {}
-    updates = local_updates(trained.clone(), jobs.models, jobs.model_of)
-    return {"temperature": temperature(cosine_divergence(updates[:, :parameters]))}
-
-
 def next_to_answer(waiting: Mapping[str, Request], federation: Federation) -> dict[str, Request]:
     """Return waiting requests of one kind, to be answered together.
 
@@ -216,17 +211,16 @@ def answered_once(
 ) -> Answers:
     """Answer requests of one kind, and compute each distinct job once."""
     places: dict[Key, int] = {}
-    parts = []
-    for name, request in requests.items():
-        before = len(places)
-        numbers = [places.setdefault(key, len(places)) for key in keys[name]]
-        firsts = {number: job for job, number in reversed(list(enumerate(numbers)))}
-        parts.append(request.jobs.part([firsts[number] for number in range(before, len(places))]))
+    firsts = []
+    for job, key in enumerate(key for name in requests for key in keys[name]):
+        if key not in places:
+            places[key] = len(places)
+            firsts.append(job)
     request = next(iter(requests.values()))
     if isinstance(request, Train):
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
-    distinct = joined([part for part in parts if len(part)] or parts[:1])
+    distinct = joined([request.jobs for request in requests.values()]).part(firsts)
     absent = distinct.client_of[~torch.isin(distinct.client_of, federation.reachable(t))]
     if len(absent):
         raise ClientsAbsent(absent.unique().tolist())
