@@ -220,19 +220,18 @@ def test_a_method_of_ones_own_counts_as_its_file(federate, monkeypatch, tmp_path
     assert _project.digest_of_code.__wrapped__("mine") != known
 
 
-@pytest.mark.slow
-def test_numbers_of_numpy_do_not_spoil_a_checkpoint(federate, tmp_path):
-    @dataclass
-    class Noted(FedAvg):
-        def aggregate(self, t, jobs, trained):
-            super().aggregate(t, jobs, trained)
-            self.scalars = {"norm": np.float64(1.5), "count": np.int64(t)}
-
-    checkpoint = tmp_path / "run.pt"
-    run({"noted": Noted()}, federate(), 2, checkpoint=checkpoint)
-    history = run({"noted": Noted()}, federate(), 3, checkpoint=checkpoint)
-    assert history.table()["count"].tolist() == [0, 1, 2]
-    assert len(history.revisions) == 2
+def test_a_checkpoint_keeps_numbers_and_arrays_of_numpy_and_refuses_what_it_cannot_give_back(
+    tmp_path,
+):
+    path = tmp_path / "run.pt"
+    state = {"norm": np.float64(1.5), "count": np.int64(2), "pair": (1, [None, "text"])}
+    given = {"rounds": 1, "state": state | {"array": np.arange(3.0)}}
+    checkpoints.save(path, "ID", "code", given)
+    again = checkpoints.load(path, "ID", "code", 1, torch.device("cpu"))["state"]
+    np.testing.assert_array_equal(again.pop("array"), np.arange(3.0))
+    assert again == state
+    with pytest.raises(ValueError, match="cannot keep a LocalTraining"):
+        checkpoints.save(path, "ID", "code", {"training": LocalTraining()})
 
 
 @dataclass
@@ -549,17 +548,3 @@ def test_scores_are_those_of_scikit_learn(case):
     expected = by_sklearn(labels, probabilities)
     assert f1_and_accuracy(labels, probabilities) == pytest.approx(expected)
     assert np.isnan(f1_and_accuracy(labels[:0], probabilities[:0])).all()
-
-
-@dataclass
-class Keeping(FedAvg):
-    """A method that keeps what no file can give back without unpickling."""
-
-    def setup(self, server, initial):
-        super().setup(server, initial)
-        self.usual = server.training
-
-
-def test_what_a_checkpoint_could_not_give_back_is_refused(federate, tmp_path):
-    with pytest.raises(ValueError, match="cannot keep a LocalTraining"):
-        run({"mine": Keeping()}, federate("linear"), 1, checkpoint=tmp_path / "run.pt")
