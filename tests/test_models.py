@@ -64,7 +64,7 @@ def test_the_autoencoder_gives_pixels_back_through_a_narrow_code():
 def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key, rows):
     """With ``rows``, whole samples are dropped."""
     layer = models.Dropout(0.2, rows).train()
-    ones = torch.ones(10_000, 2) if rows else torch.ones(200, 500)
+    ones = torch.ones(50_000, 2) if rows else torch.ones(200, 500)
     layer.key = key
     torch.manual_seed(1)
     first = layer(ones)

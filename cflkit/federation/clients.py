@@ -317,32 +317,25 @@ class Client:
     def embed(
         self, model: Tensor, split: str, max_samples: int | None = None, train_mode: bool = False
     ) -> Tensor:
-        """Return a model's embeddings ``[n, d]`` of the client's samples (`Federation.embed`)."""
-        return self._evaluated(model, split, self.clients.embedding, max_samples, train_mode)
-
-    def losses(self, model: Tensor, split: str = "train") -> Tensor:
-        """Return the losses ``[n]`` of a model on the client's samples."""
-        return self._evaluated(model, split, self.clients.loss)
-
-    def _evaluated(
-        self,
-        model: Tensor,
-        split: str,
-        output: Output,
-        most: int | None = None,
-        train_mode: bool = False,
-    ) -> Tensor:
-        """Compute an output of a model on the client's samples.
+        """Return a model's embeddings ``[n, d]`` of the client's samples (`Federation.embed`).
 
         In training mode, masks of dropout depend only on the client and on the number of its batch.
         """
-        clients, outputs = self.clients, []
+        clients, network, embedded = self.clients, self.network, []
         seed = dropout_seeds(clients.seed, [self.number], 0)
-        for step, part in enumerate(clients.parts(self.number, split, most, train_mode)):
+        for step, part in enumerate(clients.parts(self.number, split, max_samples, train_mode)):
             if train_mode:
-                models.give_keys(self.network.network, step_keys(seed, step)[0].to(clients.device))
-            outputs += clients.evaluate(self.network, [model], part, split, output, train_mode)
-        return torch.cat(outputs)
+                models.give_keys(network.network, step_keys(seed, step)[0].to(clients.device))
+            output = clients.embedding
+            embedded += clients.evaluate(network, [model], part, split, output, train_mode)
+        return torch.cat(embedded)
+
+    def losses(self, model: Tensor, split: str = "train") -> Tensor:
+        """Return the losses ``[n]`` of a model on the client's samples."""
+        clients, losses = self.clients, []
+        for part in clients.parts(self.number, split):
+            losses += clients.evaluate(self.network, [model], part, split, clients.loss)
+        return torch.cat(losses)
 
     def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:
         """Return the gradient ``[P]`` of a model's mean loss on the first training samples.

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from cflkit._bounds import STRICT, Count, Mistake, Momentum, NonNegative, Optimizer, Positive
 from cflkit.models.rows import digests, finite_rows
 
-Precision = Literal["float32", "tf32", "bfloat16"]
 Outcome = TypeVar("Outcome")
 
 
@@ -66,7 +65,7 @@ class LocalTraining:
     penalty: Literal["none", "proximal", "norms", "cosine", "linear"] = "none"
     strength: float = 0.0
     trains: Literal["all", "head", "body"] = "all"
-    precision: Precision = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @model_validator(mode="after")
     def consistent(self) -> LocalTraining:

@@ -6,7 +6,7 @@ of test samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Macro-F1 and accuracy of each client's model, ``[m, 2]``
 Scores = NDArray[np.float64]
+# The distinct models by digest, and for each method the mixture of each client
+Held = tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]
 
 
 def on_test_sets(
@@ -95,9 +97,9 @@ def performances(
     methods: Methods, federation: Federation, central: bool
 ) -> dict[str, dict[str, float]]:
     """Evaluate the clients' models; return each method's measures."""
-    models, held = models_of(methods)
-    on_test, on_backdoor = (scores_on(s, models, held, federation) for s in ("test", "backdoor"))
-    on_central = scores_on("central", models, held, federation) if central else {}
+    held = models_of(methods)
+    on_test, on_backdoor = (scores_on(split, held, federation) for split in ("test", "backdoor"))
+    on_central = scores_on("central", held, federation) if central else {}
     references = {method.reference: on_test[name] for name, method in methods.items()}
     references.pop("", None)
     unknown = np.full((federation.clients, 2), np.nan)
@@ -108,8 +110,8 @@ def performances(
     }
 
 
-def models_of(methods: Methods) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
-    """Return the distinct models by digest, and for each method the mixture of each client."""
+def models_of(methods: Methods) -> Held:
+    """Return the models with which the clients of the methods predict."""
     models: dict[bytes, Tensor] = {}
     held: dict[str, list[Mixture]] = {}
     for name, method in methods.items():
@@ -124,20 +126,15 @@ def models_of(methods: Methods) -> tuple[dict[bytes, Tensor], dict[str, list[Mix
     return models, held
 
 
-def scores_on(
-    split: str,
-    models: Mapping[bytes, Tensor],
-    held: Mapping[str, Sequence[Mixture]],
-    federation: Federation,
-) -> dict[str, Scores]:
+def scores_on(split: str, held: Held, federation: Federation) -> dict[str, Scores]:
     """Return for each method how the clients' models score; NaN for clients without samples.
 
     The central test set is the same for all clients.
     """
-    central = split == "central"
+    central, (models, mixtures_of) = split == "central", held
     pairs = {
         name: [(mixture, 0 if central else client) for client, mixture in enumerate(mixtures)]
-        for name, mixtures in held.items()
+        for name, mixtures in mixtures_of.items()
     }
     distinct = sorted({pair for own in pairs.values() for pair in own})
     tested = [pair for pair in distinct if federation.num_samples(pair[1], split)]
@@ -147,7 +144,7 @@ def scores_on(
 
 def client_scores(method: Method, federation: Federation) -> Scores:
     """Return macro-F1 and accuracy ``[m, 2]`` of each client's model on its own test set."""
-    return scores_on("test", *models_of({"": method}), federation)[""]
+    return scores_on("test", models_of({"": method}), federation)[""]
 
 
 def performance(on_test: Scores, on_backdoor: Scores, on_central: Scores) -> dict[str, float]:
