@@ -250,7 +250,7 @@ class Wild(FedAvg):
 def test_who_diverges_leaves_and_the_others_go_on(federate, played, tmp_path):
     """The others have the same results as without the method that left."""
     checkpoint = tmp_path / "run.pt"
-    history = run({"wild": Wild(broken=[2]), **line_up()}, federate(), 3, checkpoint=checkpoint)
+    history = run({"wild": Wild(broken=(2,)), **line_up()}, federate(), 3, checkpoint=checkpoint)
     table = history.table()
     left = table[table["method"] == "wild"]
     assert left["round"].tolist() == [1, 2]
@@ -260,7 +260,7 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, played, tmp_path):
     others = table[table["method"] != "wild"][alone.columns].reset_index(drop=True)
     assert others.to_csv() == alone.to_csv()
     assert history.summary()["wild"] == {"diverged_in": 2}
-    again = run({"wild": Wild(broken=[2]), **line_up()}, federate(), 3, checkpoint=checkpoint)
+    again = run({"wild": Wild(broken=(2,)), **line_up()}, federate(), 3, checkpoint=checkpoint)
     assert again.table().to_csv() == table.to_csv()
 
 
