@@ -54,12 +54,14 @@ class Blueprint:
         [self.first] = self.networks(1)
         self._initial = self.first.row
         try:
-            self.bytes_per_sample = (self._kept_of_black(4) - self._kept_of_black(2)) / 2
+            with torch.random.fork_rng(devices=[]):  # dropout of PyTorch draws
+                self.bytes_per_sample = (self._kept_of_black(4) - self._kept_of_black(2)) / 2
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"{model!r} cannot take samples of the shape {shape} ({error}); "
                 "for features, take 'perceptron' or 'linear'"
             ) from error
+        self.first.load(self._initial)  # BatchNorm has seen these images
         self.layout = self.first.layout
         layers = self.first.network.named_modules()
         self.linear_layers = tuple(n for n, layer in layers if isinstance(layer, nn.Linear))
