@@ -12,6 +12,7 @@ The products of one half with the other hold no noise on average, since the nois
 independent. What is left is what persists in a client, and the part of it that its group shares.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,7 +100,8 @@ def compare(first: Tensor, second: Tensor, clusterer: Clusterer) -> Halves:
     squares = np.outer(squared_lengths(of_first), squared_lengths(of_second))
     kernel = centred(across / np.sqrt(squares))
     total = of_first + across + across.T + of_second
-    return judge(cosine(of_first), cosine(of_second), cosine(total), (kernel, kernel.T), clusterer)
+    distances = [cosine(gram) for gram in (of_first, of_second, total)]
+    return judge(distances, (kernel, kernel.T), clusterer)
 
 
 def compare_matrices(first: Matrix, second: Matrix, clusterer: Clusterer) -> Halves:
@@ -110,22 +112,18 @@ def compare_matrices(first: Matrix, second: Matrix, clusterer: Clusterer) -> Hal
     the agreement alone decides.
     """
     kernels = centred(-first), centred(-second)
-    halves = judge(first, second, (first + second) / 2, kernels, clusterer)
+    halves = judge([first, second, (first + second) / 2], kernels, clusterer)
     return replace(halves, least=SHARED if len(first) <= FEW else -1.0)
 
 
 def judge(
-    first: Matrix,
-    second: Matrix,
-    whole: Matrix,
-    kernels: tuple[Matrix, Matrix],
-    clusterer: Clusterer,
+    distances: Sequence[Matrix], kernels: tuple[Matrix, Matrix], clusterer: Clusterer
 ) -> Halves:
     """Cluster the distances of two halves and of the whole, and measure what persists."""
-    by_first, by_second, labels = (clusterer.fit_predict(gamma) for gamma in (first, second, whole))
+    by_first, by_second, labels = map(clusterer.fit_predict, distances)
     divided = by_first.any() and by_second.any() and labels.any()  # one cluster has only zeros
     agreed = agreement(by_first, by_second) if divided else 0.0
-    return Halves(whole, labels, agreed, shared(kernels, labels), scatter(kernels))
+    return Halves(distances[-1], labels, agreed, shared(kernels, labels), scatter(kernels))
 
 
 def agreement(labels: Labels, others: Labels) -> float:

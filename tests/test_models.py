@@ -51,24 +51,20 @@ def test_outputs_and_named_layers(name, shape):
 def test_the_autoencoder_gives_pixels_back_through_a_narrow_code():
     network = models.make("autoencoder", (3, 8, 8), 10)
     images = torch.rand(5, 3, 8, 8)
-    code = network.encoder(images.flatten(1))
-    assert code.shape == (5, 32)
-    assert torch.equal(network(images), network.decoder(code))
-    assert network(images).shape == (5, 192)
-    assert 0 < network(images).min() < network(images).max() < 1
+    code, pixels = network.encoder(images.flatten(1)), network(images)
+    assert code.shape == (5, 32) and pixels.shape == (5, 192)
+    assert torch.equal(pixels, network.decoder(code))
+    assert 0 < pixels.min() < pixels.max() < 1
     widths = [m.out_features for m in network.modules() if isinstance(m, nn.Linear)]
     assert widths == [100, 64, 32, 64, 100, 192]
 
 
-def test_resnet_keeps_a_small_image_large_until_late():
-    network = models.make("resnet34", (3, 32, 32), 10).eval()
-    assert network.features[:4](torch.zeros(1, 3, 32, 32)).shape == (1, 64, 32, 32)
-
-
+@pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("key", [None, torch.tensor(1)])
-def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key):
-    layer = models.Dropout(0.2).train()
-    ones = torch.ones(200, 500)
+def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key, rows):
+    """With ``rows``, whole samples are dropped."""
+    layer = models.Dropout(0.2, rows).train()
+    ones = torch.ones(50_000, 2) if rows else torch.ones(200, 500)
     layer.key = key
     torch.manual_seed(1)
     first = layer(ones)
@@ -76,6 +72,7 @@ def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key
     assert torch.equal(layer(ones), first)
     assert first.unique().tolist() == pytest.approx([0, 1.25])
     assert first.mean() == pytest.approx(1, abs=0.01)
+    assert (first == first[:, :1]).all() == rows
     assert layer.eval()(ones) is ones
 
 
@@ -122,32 +119,14 @@ def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch, tmp_path):
             models.make(name, (3, 32, 32), 7)
 
 
-def test_dropped_rows_are_whole_and_the_rest_is_scaled():
-    layer = models.Dropout(0.5, rows=True).train()
-    layer.key = torch.tensor(0)
-    found = layer(torch.ones(64, 2, 3))
-    assert set(found.unique().tolist()) == {0.0, 2.0}
-    assert (found.flatten(1) == found[:, :1, 0]).all()
-    assert torch.equal(layer.eval()(torch.ones(4, 2)), torch.ones(4, 2))
-
-
-def test_the_papers_network_standardises_its_pixels():
-    pixels = torch.rand(2, 1, 28, 28)
-    found = models.make("emd-cnn", (1, 28, 28), 10).standardise(pixels)
-    torch.testing.assert_close(found, (pixels - 0.1307) / 0.3081)
-
-
-@pytest.mark.parametrize("name", ["emd-cnn", "resnet18"])
-def test_colours_are_standardised_as_imagenets(name):
+def test_pixels_are_standardised_as_those_of_mnist_or_of_imagenet():
+    grey, coloured = torch.rand(2, 1, 8, 8), torch.rand(2, 3, 8, 8)
+    found = models.make("emd-cnn", (1, 8, 8), 10).standardise(grey)
+    torch.testing.assert_close(found, (grey - 0.1307) / 0.3081)
     stated = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
-    pixels = torch.rand(2, 3, 8, 8)
-    network = models.make(name, (3, 8, 8), 10)
-    expected = normalize(pixels, stated.mean, stated.std)
-    torch.testing.assert_close(network.get_submodule("standardise")(pixels), expected)
-
-
-def test_grey_images_are_enlarged_for_resnet18():
-    grey = torch.rand(2, 1, 8, 8)
-    large = models.make("resnet18", (1, 8, 8), 10).enlarge(grey)
-    expected = torch.nn.functional.interpolate(grey, (224, 224), mode="bilinear")
-    torch.testing.assert_close(large, expected.expand(-1, 3, -1, -1))
+    found = models.make("emd-cnn", (3, 8, 8), 10).standardise(coloured)
+    torch.testing.assert_close(found, normalize(coloured, stated.mean, stated.std))
+    network = models.make("resnet18", (1, 8, 8), 10)
+    large = torch.nn.functional.interpolate(grey, (224, 224), mode="bilinear")
+    expected = normalize(large.expand(-1, 3, -1, -1), stated.mean, stated.std)
+    torch.testing.assert_close(network.standardise(network.enlarge(grey)), expected)

@@ -4,14 +4,15 @@
 requests to clients.
 """
 
-from cflkit.federation.clients import Client
-from cflkit.federation.federation import Federation, f1_and_accuracy
-from cflkit.federation.interface import ClientsAbsent, Hook, Server
-from cflkit.federation.machine import default_device, usable_cores
+from cflkit.federation.blueprint import Server
+from cflkit.federation.clients import Client, f1_and_accuracy
+from cflkit.federation.federation import Federation
+from cflkit.federation.machine import usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     NOBODY,
     Ask,
+    ClientsAbsent,
     Conversation,
     Diverged,
     Jobs,
@@ -33,7 +34,6 @@ __all__ = [
     "Conversation",
     "Diverged",
     "Federation",
-    "Hook",
     "Jobs",
     "LocalTraining",
     "Losses",
@@ -43,7 +43,6 @@ __all__ = [
     "Server",
     "Train",
     "check_finite",
-    "default_device",
     "f1_and_accuracy",
     "on_cores",
     "usable_cores",

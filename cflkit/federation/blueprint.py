@@ -1,10 +1,13 @@
-"""The network that a federation trains: from it, models and networks are built."""
+"""The network that a federation trains, and what a method sees of the federation."""
+
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit.federation.seeds import initialised
+from cflkit.federation.requests import LocalTraining
+from cflkit.federation.seeds import drawn, initialised
 from cflkit.models.rows import RowModel
 
 
@@ -32,7 +35,9 @@ class Blueprint:
         Where each parameter and buffer of the network lies in a row.
     linear_layers : tuple of str
         The names of the network's linear layers, in the order of the computation.
-    model, shape, classes
+    bytes_per_sample : float
+        How many bytes the backward pass keeps per sample.
+    model, shape, classes, seed, device
         The arguments of the same names.
 
     Raises
@@ -45,41 +50,47 @@ class Blueprint:
         self, model: str, shape: tuple[int, int, int], classes: int, seed: int, device: torch.device
     ) -> None:
         self.model, self.shape, self.classes = model, shape, classes
-        self.seed, self._device = seed, device
-        self.first = initialised(self._build, seed)
+        self.seed, self.device = seed, device
+        [self.first] = self.networks(1)
         self._initial = self.first.row
-        self._check_images()
+        try:
+            with torch.random.fork_rng(devices=[]):  # dropout of PyTorch draws
+                self.bytes_per_sample = (self._kept_of_black(4) - self._kept_of_black(2)) / 2
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{model!r} cannot take samples of the shape {shape} ({error}); "
+                "for features, take 'perceptron' or 'linear'"
+            ) from error
+        self.first.load(self._initial)  # BatchNorm has seen these images
         self.layout = self.first.layout
         layers = self.first.network.named_modules()
         self.linear_layers = tuple(n for n, layer in layers if isinstance(layer, nn.Linear))
         self.parameters = self.first.parameters
         self.buffers = len(self._initial) - self.parameters
 
-    def _check_images(self) -> None:
-        """Run the network once, on a black image.
+    def _kept_of_black(self, samples: int) -> int:
+        """Measure how many bytes the backward pass would keep of some black images."""
+        kept = 0
 
-        It computes on its own device. On the meta device, a network of one's own could fail though
-        it trains well.
-        """
-        network = self.first.network.eval()
-        try:
-            with torch.no_grad():
-                network(torch.zeros(1, *self.shape, device=self._device))
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{self.model!r} cannot take samples of the shape {self.shape} ({error}); "
-                "for features, take 'perceptron' or 'linear'"
-            ) from error
-        network.train()
+        def count(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.nbytes
+            return tensor
 
-    def _build(self) -> RowModel:
-        """Build a network with values drawn from torch's global generator."""
-        return RowModel(models.make(self.model, self.shape, self.classes).to(self._device))
+        network = self.first.network.train()
+        models.give_keys(network, torch.tensor(0, device=self.device))
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            network(torch.zeros(samples, *self.shape, device=self.device))
+        return kept
 
-    def row_model(self) -> RowModel:
-        """Return a further network to compute with; its values are arbitrary."""
-        with torch.random.fork_rng(devices=[]):  # building draws
-            return self._build()
+    def networks(self, count: int, *key: int) -> list[RowModel]:
+        """Return networks to compute with, initialised one by one from the seed and the key."""
+
+        def build() -> list[RowModel]:
+            made = [models.make(self.model, self.shape, self.classes) for _ in range(count)]
+            return [RowModel(network.to(self.device)) for network in made]
+
+        return initialised(build, self.seed, *key)
 
     def initial(self) -> Tensor:
         """Return the model ``[P + Q]`` that all clients start from, the same for the same seed."""
@@ -87,11 +98,73 @@ class Blueprint:
 
     def initials(self, count: int, *key: int) -> Tensor:
         """Return models ``[count, P + Q]``, initialised one by one from the seed and the key."""
-        rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
+        rows = [network.row for network in self.networks(count, *key)]
         return torch.stack(rows) if rows else self._initial[None][:0]
 
     def network(self, model: Tensor) -> nn.Module:
         """Return a network of its own that computes with a model (``[P + Q]``), for evaluation."""
-        row_model = self.row_model()
-        row_model.load(model)
-        return row_model.network.eval()
+        [own] = self.networks(1)
+        own.load(model)
+        return own.network.eval()
+
+
+class Server:
+    """The server's view of a federation.
+
+    It contains no true cluster, no sample and no label. To learn anything about the clients' data,
+    a method must ask the clients (`cflkit.federation.requests`).
+
+    Attributes
+    ----------
+    clients : int
+        The number of clients m.
+    partial : bool
+        Whether a round can leave out clients.
+    sizes : Tensor
+        ``[m]``, float: the number of training samples of each client.
+    parameters : int
+        The number of trainable parameters P.
+    layout : dict of str to slice
+        The position of each parameter and buffer of the network in a model's row.
+    linear_layers : tuple of str
+        The names of the network's linear layers, in the order of the computation.
+    training : LocalTraining
+        The training that clients do with a model in a round.
+    seed : int
+        The seed of the federation.
+    initials : callable
+        `Blueprint.initials`.
+    participants, reachable, num_samples : callable
+        The methods of `Federation`.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        training: LocalTraining,
+        sizes: Tensor,
+        partial: bool,
+        participants: Callable[[int], Tensor],
+        reachable: Callable[[int], Tensor],
+        num_samples: Callable[..., int],
+    ) -> None:
+        self.clients, self.sizes = len(sizes), sizes.clone()
+        self.parameters, self.layout = blueprint.parameters, dict(blueprint.layout)
+        self.linear_layers, self.initials = blueprint.linear_layers, blueprint.initials
+        self.training, self.seed, self.partial = training, blueprint.seed, partial
+        self.participants, self.reachable = participants, reachable
+        self.num_samples = num_samples
+
+    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
+        """Draw some of the clients, in ascending order; the same for the same seed and key."""
+        return drawn(clients, count, self.seed, *key)
+
+    def places(self, layers: Sequence[str]) -> Tensor:
+        """Return the places of these layers' weights and biases in a model's row."""
+        owners = {name: name.rpartition(".")[0] for name in self.layout}
+        parts = [at for name, at in self.layout.items() if owners[name] in layers]
+        return torch.cat([torch.arange(at.start, at.stop) for at in parts])
+
+    def last_layer(self) -> Tensor:
+        """Return the places of the last layer's weights and biases in a model's row."""
+        return self.places(self.linear_layers[-1:])

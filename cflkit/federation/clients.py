@@ -7,7 +7,6 @@ predictions and gradients of a given model.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine
+from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys, stream
 from cflkit.models.rows import RowModel, join
@@ -31,23 +31,9 @@ KEPT = 2**30
 
 # A function from a network, inputs and labels to the output for each sample
 Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What networks are trained for.
-
-    Attributes
-    ----------
-    loss : callable
-        The function from outputs, inputs, labels and a reduction to the loss. The reduction
-        ``mean`` gives the mean over the batch, and ``none`` gives the loss of each sample ``[n]``.
-    prediction : callable
-        The function from outputs to the predictions that `Federation.predict` returns.
-    """
-
-    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
-    prediction: Callable[[Tensor], Tensor]
+# A function from outputs, inputs, labels and a reduction to the loss. The reduction ``mean`` gives
+# the mean over the batch, and ``none`` gives the loss of each sample ``[n]``
+Loss = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 
 
 def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
@@ -61,10 +47,25 @@ def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: st
     return errors if reduction == "none" else errors.mean()
 
 
-TASKS = {
-    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1)),
-    "reconstruction": Task(squared_error, lambda outputs: outputs),
-}
+LOSSES: dict[str, Loss] = {"classification": cross_entropy, "reconstruction": squared_error}
+
+
+def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
+    """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
+
+    F1 is averaged over the classes that occur among the labels or the predictions. The prediction
+    of a class that the client does not have therefore lowers the mean. The confusion matrix is
+    computed on the device of the arguments. Without a sample, both results are NaN.
+    """
+    if not len(labels):
+        return float("nan"), float("nan")
+    classes = probabilities.shape[1]
+    cells = labels * classes + probabilities.argmax(dim=1)
+    confusion = torch.bincount(cells, minlength=classes**2).view(classes, classes).cpu().numpy()
+    hits = confusion.diagonal()
+    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # counts labels and predictions
+    f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
+    return float(f1.mean()), float(hits.sum() / len(labels))
 
 
 def as_inputs(images: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ class Batch:
 class Clients:
     """The data of all clients on one device, and the networks that compute with them.
 
-    The arguments are those of `Federation`, with one network per core.
+    The arguments are those of `Federation`. There is one network per core.
 
     Raises
     ------
@@ -104,12 +105,10 @@ class Clients:
         self,
         images: ImageSet,
         partition: Partition,
-        networks: list[RowModel],
+        blueprint: Blueprint,
         task: str,
         training: LocalTraining,
-        seed: int,
         engine: str,
-        device: torch.device,
     ) -> None:
         if partition.dataset != images.name:
             raise ValueError(
@@ -120,13 +119,18 @@ class Clients:
             raise ValueError(
                 f"the partition has indices beyond the {len(images.labels)} samples of the pool"
             )
-        self.networks, self.task, self.training = networks, TASKS[task], training
+        self.device = device = blueprint.device
+        cores = machine.usable_cores() if device.type == "cpu" else 1
+        more = blueprint.networks(min(cores, partition.clients) - 1)
+        self.networks = networks = [blueprint.first, *more]
+        self.task, self.loss_of, self.training = task, LOSSES[task], training
         sizes = [parameter.nbytes for parameter in networks[0].trainable.values()]
         self.has_large_layers = max(sizes, default=0) > machine.KEPT_BLOCK
         for layer in (layer for network in networks for layer in network.network.modules()):
             if isinstance(layer, nn.ReLU):
                 layer.inplace = True  # the same bits, in 4 to 10 % less time per round
-        self.seed, self.engine, self.device = seed, engine, device
+        self.seed, self.engine = blueprint.seed, engine
+        self.bytes_per_sample = blueprint.bytes_per_sample
         self.files, self.class_names = images.files, images.class_names
         self.sizes = [len(positions) for positions in partition.train]
         self._pool = images.images.to(device), images.labels.to(device)
@@ -209,11 +213,12 @@ class Clients:
 
     def loss(self, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
         """Compute the loss of each sample, ``[n]``."""
-        return self.task.loss(network(inputs), inputs, labels, "none")
+        return self.loss_of(network(inputs), inputs, labels, "none")
 
     def prediction(self, network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
         """Compute the prediction for each sample, ``[n, …]``."""
-        return self.task.prediction(network(inputs))
+        outputs = network(inputs)
+        return outputs.softmax(dim=1) if self.task == "classification" else outputs
 
     def embedding(self, network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
         """Compute the embeddings ``[n, d]``: what enters the network's last part."""
@@ -253,22 +258,6 @@ class Clients:
             fitting = int(spare_memory(self.device) / max(self.bytes_per_sample, 1))
             size = max(1, min(size, fitting))
         return self.index(split, client, most).split(size)
-
-    @cached_property
-    def bytes_per_sample(self) -> float:
-        """Measure how many bytes the backward pass keeps per sample."""
-        network, shape, kept = self.networks[0].network, self._pool[0].shape[1:], [0, 0]
-        network.train()
-        models.give_keys(network, torch.tensor(0, device=self.device))
-        for number, samples in enumerate((2, 4)):  # BatchNorm cannot train on one sample
-
-            def count(tensor: Tensor, number: int = number) -> Tensor:
-                kept[number] += tensor.nbytes
-                return tensor
-
-            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                network(torch.zeros(samples, *shape, device=self.device))
-        return (kept[1] - kept[0]) / 2
 
     def bytes_per_job(self, training: LocalTraining) -> float:
         """Estimate how many bytes a job in a stack needs.
@@ -328,32 +317,25 @@ class Client:
     def embed(
         self, model: Tensor, split: str, max_samples: int | None = None, train_mode: bool = False
     ) -> Tensor:
-        """Return a model's embeddings ``[n, d]`` of the client's samples (`Federation.embed`)."""
-        return self._evaluated(model, split, self.clients.embedding, max_samples, train_mode)
-
-    def losses(self, model: Tensor, split: str = "train") -> Tensor:
-        """Return the losses ``[n]`` of a model on the client's samples."""
-        return self._evaluated(model, split, self.clients.loss)
-
-    def _evaluated(
-        self,
-        model: Tensor,
-        split: str,
-        output: Output,
-        most: int | None = None,
-        train_mode: bool = False,
-    ) -> Tensor:
-        """Compute an output of a model on the client's samples.
+        """Return a model's embeddings ``[n, d]`` of the client's samples (`Federation.embed`).
 
         In training mode, masks of dropout depend only on the client and on the number of its batch.
         """
-        clients, outputs = self.clients, []
+        clients, network, embedded = self.clients, self.network, []
         seed = dropout_seeds(clients.seed, [self.number], 0)
-        for step, part in enumerate(clients.parts(self.number, split, most, train_mode)):
+        for step, part in enumerate(clients.parts(self.number, split, max_samples, train_mode)):
             if train_mode:
-                models.give_keys(self.network.network, step_keys(seed, step)[0].to(clients.device))
-            outputs += clients.evaluate(self.network, [model], part, split, output, train_mode)
-        return torch.cat(outputs)
+                models.give_keys(network.network, step_keys(seed, step)[0].to(clients.device))
+            output = clients.embedding
+            embedded += clients.evaluate(network, [model], part, split, output, train_mode)
+        return torch.cat(embedded)
+
+    def losses(self, model: Tensor, split: str = "train") -> Tensor:
+        """Return the losses ``[n]`` of a model on the client's samples."""
+        clients, losses = self.clients, []
+        for part in clients.parts(self.number, split):
+            losses += clients.evaluate(self.network, [model], part, split, clients.loss)
+        return torch.cat(losses)
 
     def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:
         """Return the gradient ``[P]`` of a model's mean loss on the first training samples.
@@ -371,7 +353,7 @@ class Client:
         for part in index.split(max(1, size)):
             inputs, labels = clients.samples(part)
             with autocast(clients.training, clients.device):
-                mean = clients.task.loss(network.network(inputs), inputs, labels, "mean")
+                mean = clients.loss_of(network.network(inputs), inputs, labels, "mean")
             pieces = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
             gradient += join(pieces)
         return gradient

@@ -18,9 +18,9 @@ from cflkit import models
 from cflkit._bounds import as_python, checked_seed
 from cflkit.datasets import ImageSet
 from cflkit.federation import machine, requests
-from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.clients import CENTRAL, Client, Clients
-from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
+from cflkit.federation.blueprint import Blueprint, Server
+from cflkit.federation.clients import CENTRAL, Client, Clients, f1_and_accuracy
+from cflkit.federation.privacy import Hook
 from cflkit.federation.requests import Conversation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
@@ -28,6 +28,10 @@ from cflkit.federation.training import evaluate, run_in_threads, train_in_thread
 from cflkit.models.rows import RowModel
 from cflkit.partition import Partition
 
+# The models that a client predicts with, as pairs of a digest and the model's weight
+Mixture = tuple[tuple[bytes, float], ...]
+Pair = tuple[Mixture, int]
+Scores = dict[Pair, tuple[float, float]]
 # How each engine trains
 TRAIN = {"threads": train_in_threads, "stacked": train_in_stacks}
 
@@ -106,7 +110,8 @@ class Federation:
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         self.engine = machine.engine_to_use(engine, self.device)
-        machine.check_precision(self.training.precision, self.device)
+        if self.training.precision == "tf32" and self.device.type != "cuda":
+            raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {self.device}")
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():
             low, high = (float(end) for end in images.images.aminmax())
@@ -117,11 +122,8 @@ class Federation:
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if not self.training.moving(self.blueprint.first.trainable):
             raise ValueError(f"{model!r} has nothing to train with trains={self.training.trains!r}")
-        cores = machine.usable_cores() if self.device.type == "cpu" else 1
-        count = min(cores, self.clients)
-        networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
         self.data = Clients(
-            images, partition, networks, self.task, self.training, seed, self.engine, self.device
+            images, partition, self.blueprint, self.task, self.training, self.engine
         )
         known = partition.clusters
         self.clusters = None if known is None else torch.from_numpy(known)
@@ -146,13 +148,12 @@ class Federation:
             is there in a round.
         """
         presence = torch.as_tensor(presence)
-        if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != self.clients:
+        fits = presence.ndim == 2 and presence.shape[1] == self.clients and len(presence) > 0
+        if presence.dtype != torch.bool or not fits:
             raise ValueError(
-                f"presence must be bool of the shape [rounds, {self.clients}], not "
-                f"{presence.dtype} of {list(presence.shape)}"
+                f"presence must be bool of the shape [rounds, {self.clients}], with a round or "
+                f"more, not {presence.dtype} of {list(presence.shape)}"
             )
-        if not len(presence):
-            raise ValueError("presence has no rounds: it needs one row or more")
         if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
             raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
         return self._changed(presence=None if presence.all() else presence)
@@ -181,7 +182,7 @@ class Federation:
 
     def _view(self) -> Server:
         """Return the server's view of the federation as it is."""
-        facts = self.blueprint, self.training, self.seed, self.sizes, self.partial
+        facts = self.blueprint, self.training, self.sizes, self.partial
         return Server(*facts, self.participants, self.reachable, self.num_samples)
 
     @property
@@ -289,9 +290,13 @@ class Federation:
             losses = evaluate(self.data, jobs, split, self.data.loss)
             if told is None:
                 return losses
-            return requests.summarise_losses(
-                losses, jobs, lambda held: told(held, self.training, **options)
-            )
+            answers = list(losses)
+            for client in jobs.client_of.unique().tolist():
+                places = (jobs.client_of == client).nonzero().flatten().tolist()
+                rows = told([losses[job] for job in places], self.training, **options)
+                for job, row in zip(places, rows, strict=True):
+                    answers[job] = row
+            return answers
 
     def embed(
         self, jobs: Jobs, split: str = "train", max_samples: int | None = None
@@ -347,7 +352,6 @@ class Federation:
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question about its own data, see `Ask`; J answers."""
         self._refuse_if_hidden(f"answers to {getattr(question, '__name__', question)!r}")
-        _ = self.data.bytes_per_sample  # measured now, with a network that a thread will use
 
         def ask_one(network: RowModel, job: int) -> Any:
             client = Client(self.data, int(jobs.client_of[job]), network, self.shared_seed)
@@ -379,21 +383,3 @@ class Federation:
                 f"{what} have no noise, and would tell about the clients' data: only models can be "
                 "asked for with privacy"
             )
-
-
-def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
-    """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
-
-    F1 is averaged over the classes that occur among the labels or the predictions. The prediction
-    of a class that the client does not have therefore lowers the mean. The confusion matrix is
-    computed on the device of the arguments. Without a sample, both results are NaN.
-    """
-    if not len(labels):
-        return float("nan"), float("nan")
-    classes = probabilities.shape[1]
-    cells = labels * classes + probabilities.argmax(dim=1)
-    confusion = torch.bincount(cells, minlength=classes**2).view(classes, classes).cpu().numpy()
-    hits = confusion.diagonal()
-    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # counts labels and predictions
-    f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
-    return float(f1.mean()), float(hits.sum() / len(labels))

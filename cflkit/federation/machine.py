@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -58,31 +56,6 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     return engine
 
 
-def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse a precision that the device does not have, and warn of one that it only emulates.
-
-    Raises
-    ------
-    ValueError
-        TF32 without an NVIDIA GPU.
-    """
-    if precision == "tf32" and device.type != "cuda":
-        raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {device}")
-    if precision == "bfloat16" and device.type == "cpu" and not multiplies_bfloat16():
-        warnings.warn(
-            "this processor has no instructions for bfloat16: torch emulates them, and training "
-            "takes several times as long as in float32",
-            stacklevel=3,
-        )
-
-
-def multiplies_bfloat16() -> bool:
-    """Return whether the processor has instructions for products of bfloat16 numbers."""
-    capabilities = torch.cpu.get_capabilities()
-    names = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
-    return any(capabilities.get(name, False) for name in names)
-
-
 def product_library() -> str:
     """Return which library multiplies the matrices of large layers, ``BLAS`` or ``oneDNN``.
 
@@ -102,8 +75,6 @@ def keep_freed_memory() -> None:
     fifth of the time of small networks. Larger thresholds end that for blocks of up to 32 MiB, the
     most that glibc allows. For the gradients of larger layers, see `fast_linear`.
     """
-    if sys.platform != "linux":
-        return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h

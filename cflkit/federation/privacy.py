@@ -13,7 +13,7 @@ numbers (Mironov 2012).
 import hashlib
 import math
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,21 @@ from cflkit._bounds import STRICT, Natural, NonNegative, Positive
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import PRIVACY, integer
 from cflkit.models.rows import as_doubles
+
+
+class Hook(Protocol):
+    """What happens to trained models at their clients, before anybody sees them.
+
+    Attributes
+    ----------
+    models_only : bool
+        Whether clients answer no other requests, since these would tell what the hook hides.
+    """
+
+    models_only: ClassVar[bool]
+
+    def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
+        """Change the trained parameters ``[J, P]`` in place."""
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import torch
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from cflkit._bounds import STRICT, Count, Mistake, Momentum, NonNegative, Optimizer, Positive
 from cflkit.models.rows import digests, finite_rows
 
-Precision = Literal["float32", "tf32", "bfloat16"]
 Outcome = TypeVar("Outcome")
 
 
@@ -65,7 +65,7 @@ class LocalTraining:
     penalty: Literal["none", "proximal", "norms", "cosine", "linear"] = "none"
     strength: float = 0.0
     trains: Literal["all", "head", "body"] = "all"
-    precision: Precision = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @model_validator(mode="after")
     def consistent(self) -> LocalTraining:
@@ -170,16 +170,12 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
     """Join `Jobs` that have the same columns and the same training."""
     if len(parts) == 1:
         return parts[0]
-    models, rows, count = [], [], 0
-    for jobs in parts:
-        used, place = jobs.model_of.unique(return_inverse=True)
-        whole = len(used) == len(jobs.models)
-        models.append(jobs.models if whole else jobs.models[used.to(jobs.models.device)])
-        rows.append(place + count)
-        count += len(used)
+    before = accumulate((len(jobs.models) for jobs in parts), initial=0)
+    rows = [jobs.model_of + count for jobs, count in zip(parts, before, strict=False)]
+    models = torch.cat([jobs.models for jobs in parts])
     columns = {name: [v for jobs in parts for v in jobs.columns[name]] for name in parts[0].columns}
     clients = torch.cat([jobs.client_of for jobs in parts])
-    return Jobs(torch.cat(models), torch.cat(rows), clients, parts[0].training, **columns)
+    return Jobs(models, torch.cat(rows), clients, parts[0].training, **columns)
 
 
 class Diverged(Mistake):
@@ -203,6 +199,22 @@ class Diverged(Mistake):
             "lower the learning rate"
         )
         self.trained, self.broken = trained, broken
+
+
+class ClientsAbsent(Exception):
+    """Clients are asked that do not answer.
+
+    Attributes
+    ----------
+    clients : list of int
+        The clients.
+    """
+
+    def __init__(self, clients: Sequence[int], reasons: Mapping[int, str] | None = None) -> None:
+        known = reasons or {}
+        listed = "; ".join(f"client {c}: {known.get(c, 'no answer')}" for c in clients)
+        super().__init__(f"a round needs clients that are absent ({listed})")
+        self.clients = list(clients)
 
 
 def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
@@ -327,18 +339,6 @@ class Losses(Request):
     def answered_by(self, federation: Any, round: int) -> list[Tensor]:
         """Return the losses, or what is told of them."""
         return federation.losses(self.jobs, self.split, self.told, **self.options)
-
-
-def summarise_losses(
-    losses: Sequence[Tensor], jobs: Jobs, tell: Callable[[list[Tensor]], Tensor]
-) -> list[Tensor]:
-    """Return what each client tells of the losses of its models (`Losses`), one row per job."""
-    answers = list(losses)
-    for client in jobs.client_of.unique().tolist():
-        places = (jobs.client_of == client).nonzero().flatten().tolist()
-        for job, row in zip(places, tell([losses[job] for job in places]), strict=True):
-            answers[job] = row
-    return answers
 
 
 @dataclass(frozen=True)

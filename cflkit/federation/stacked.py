@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from cflkit.federation.clients import Batch, Clients, Task, autocast, spare_memory
+from cflkit.federation.clients import Batch, Clients, Loss, autocast, spare_memory
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.training import add_to_gradients, penalty_directions, run_in_threads
@@ -110,18 +110,17 @@ def train_stack(
         ``[J, P + Q]``, the trained models.
     """
     network.network.train()
-    names = list(network.trainable)
-    start = network.split(jobs.models[jobs.model_of])
-    anchor = start
+    anchor = start = network.split(jobs.models[jobs.model_of])
     if training.penalty != "none" and "anchor" in jobs.columns:
         anchor = network.split(torch.stack(list(jobs.columns["anchor"])))
+    directions = torch.func.vmap(partial(penalty_directions, penalty=training.penalty))
     # Clones, so that each parameter is its own leaf and its gradients are contiguous in memory
     values = {name: stack.clone() for name, stack in start.items()}
-    leaves = {name: nn.Parameter(values[name]) for name in names}  # share the memory of `values`
+    leaves = {n: nn.Parameter(values[n]) for n in network.trainable}  # share the memory of `values`
     optimizer = training.build(leaves)
     schedule = Schedule.of(batches, clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
-    gradients = gradients_of(network, clients.task, names, autocast(training, clients.device))
+    gradients = gradients_of(network, clients.loss_of, autocast(training, clients.device))
     going, done = len(jobs), []
 
     def rows(first: int, end: int) -> Tensor:
@@ -137,7 +136,8 @@ def train_stack(
         for which, width in schedule.groups(step, alike=bool(network.buffer_names)):
             inputs, labels = clients.samples(schedule.index[step, which, :width])
             grads, moved = gradients(
-                {name: value[which] for name, value in values.items()},
+                {name: values[name][which] for name in network.trainable},
+                {name: values[name][which] for name in network.buffer_names},
                 *(inputs, labels, schedule.shares[step, which, :width]),
                 step_keys(seeds, step)[which],
             )
@@ -146,13 +146,13 @@ def train_stack(
             for name, buffer in moved.items():
                 values[name][which] = buffer
         if training.penalty != "none":
-            add_penalties({name: values[name] for name in names}, anchor, training, leaves)
+            add_to_gradients(leaves, directions(leaves, anchor), training.strength)
         optimizer.step()
     return torch.cat([rows(0, going), *reversed(done)])
 
 
 def gradients_of(
-    network: RowModel, task: Task, names: Sequence[str], autocast: AbstractContextManager
+    network: RowModel, loss_of: Loss, autocast: AbstractContextManager
 ) -> Callable[..., tuple[Values, Values]]:
     """Build the function from stacked models and batches to gradients and updated buffers."""
 
@@ -164,19 +164,10 @@ def gradients_of(
         give_keys(network.network, keys)
         with autocast:
             outputs = torch.func.functional_call(network.network, {**trained, **moved}, (x,))
-            losses = task.loss(outputs, x, y, "none")
+            losses = loss_of(outputs, x, y, "none")
         return (shares * losses).sum(), moved
 
-    stacked = torch.func.vmap(torch.func.grad(loss, has_aux=True))
-
-    def gradients(
-        values: Values, inputs: Tensor, labels: Tensor, shares: Tensor, keys: Tensor
-    ) -> tuple[Values, Values]:
-        trained = {name: values[name] for name in names}
-        buffers = {name: values[name] for name in network.buffer_names}
-        return stacked(trained, buffers, inputs, labels, shares, keys)
-
-    return gradients
+    return torch.func.vmap(torch.func.grad(loss, has_aux=True))
 
 
 def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int]) -> None:
@@ -186,12 +177,3 @@ def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int
         return
     leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
     leaf.grad[which] = gradient
-
-
-def add_penalties(
-    values: Values, anchor: Values, training: LocalTraining, leaves: dict[str, nn.Parameter]
-) -> None:
-    """Add the gradient of the penalty to the gradient of each job's loss."""
-    stacked = torch.func.vmap(partial(penalty_directions, penalty=training.penalty))
-    directions = stacked(values, {name: anchor[name] for name in values})
-    add_to_gradients(leaves, directions, training.strength)

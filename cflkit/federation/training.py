@@ -4,17 +4,17 @@
 one core of a CPU. The engine `stacked` does the same steps for many models at once.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
+from cflkit.federation.clients import CENTRAL, Clients, Loss, Output, autocast
 from cflkit.federation.fast_linear import steps_in_backward
 from cflkit.federation.machine import usable_cores
 from cflkit.federation.requests import Jobs, LocalTraining
@@ -30,7 +30,7 @@ Samples = tuple[Tensor, Tensor, Tensor | None]
 def train_client(
     network: RowModel,
     batches: Iterable[Samples],
-    task: Task,
+    loss_of: Loss,
     training: LocalTraining,
     anchor: Tensor,
     autocast: AbstractContextManager,
@@ -43,8 +43,8 @@ def train_client(
         The network with the model that the client received; afterwards, it has the trained model.
     batches : iterable
         The batches of all local epochs.
-    task : Task
-        The task, which defines the loss.
+    loss_of : callable
+        The loss of the task.
     training : LocalTraining
         The optimiser and the penalty.
     anchor : Tensor
@@ -60,9 +60,9 @@ def train_client(
         with autocast:
             outputs = network.network(inputs)
             if weights is None:
-                loss = task.loss(outputs, inputs, labels, "mean")
+                loss = loss_of(outputs, inputs, labels, "mean")
             else:
-                loss = (weights * task.loss(outputs, inputs, labels, "none")).mean()
+                loss = (weights * loss_of(outputs, inputs, labels, "none")).mean()
         loss.backward()
         directions = penalty_directions(network.trainable, centre, training.penalty)
         add_to_gradients(network.trainable, directions, training.strength)
@@ -122,14 +122,14 @@ def train_in_threads(
     batches = clients.batches_of(jobs, round, training)
 
     def train_one(network: RowModel, job: int) -> None:
-        model, key = jobs.models[jobs.model_of[job]], None
-        if network.drops_out:
-            key = dropout_seeds(clients.seed, [int(jobs.client_of[job])], round).to(clients.device)
+        model = jobs.models[jobs.model_of[job]]
 
         def samples() -> Iterator[Samples]:
             for step, batch in enumerate(batches[job]):
-                if key is not None:
-                    models.give_keys(network.network, step_keys(key, step)[0])
+                if network.drops_out:
+                    seed = dropout_seeds(clients.seed, [int(jobs.client_of[job])], round)
+                    key = step_keys(seed.to(clients.device), step)[0]
+                    models.give_keys(network.network, key)
                 weights = None if batch.weights is None else batch.weights.to(clients.device)
                 yield *clients.samples(batch.index), weights
 
@@ -138,8 +138,8 @@ def train_in_threads(
         anchor = jobs.of(job, "anchor", model)
         large = clients.has_large_layers
         with steps_in_backward(network, training) if large else nullcontext():
-            train_client(network, samples(), clients.task, training, anchor, precision)
-        network.store(trained[job])
+            train_client(network, samples(), clients.loss_of, training, anchor, precision)
+        trained[job] = network.row
 
     run_in_threads(train_one, range(len(jobs)), clients.networks)
 
@@ -187,23 +187,17 @@ def run_in_threads(
         core, so that no result depends on the number of cores. With more, the threads would also
         wait for each other: two SVDs at a time then take ten times as long.
     """
-    free: SimpleQueue[RowModel] = SimpleQueue()
-    for network in networks:
-        free.put(network)
+    free, own = list(networks), threading.local()
 
-    def with_network(task: Item) -> Result:
+    def take_network() -> None:
         torch.set_num_threads(1)  # takes effect only in the thread that calls it
-        network = free.get()
-        try:
-            return work(network, task)
-        finally:
-            free.put(network)
+        own.network = free.pop()
 
     with threads_per_operation(1), blas_libraries().limit(limits=1):
         if len(networks) == 1 or len(tasks) < 2:
             return [work(networks[0], task) for task in tasks]
-        with ThreadPoolExecutor(len(networks)) as pool:
-            return list(pool.map(with_network, tasks))
+        with ThreadPoolExecutor(len(networks), initializer=take_network) as pool:
+            return list(pool.map(lambda task: work(own.network, task), tasks))
 
 
 def on_cores(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -22,7 +22,7 @@ from flwr.common.logger import log
 from torch import Tensor
 
 from cflkit.federation import Ask, Diverged, Jobs, LocalTraining, Request
-from cflkit.federation.interface import Pair
+from cflkit.federation.federation import Pair
 from cflkit.flower.client_data import federation_at
 from cflkit.flower.keys import read_secret
 from cflkit.flower.messages import is_array, one_line, packed, unpacked

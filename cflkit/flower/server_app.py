@@ -25,7 +25,7 @@ from cflkit import simulation
 from cflkit._bounds import MOST
 from cflkit._files import expanded
 from cflkit.federation import ClientsAbsent, Federation
-from cflkit.federation.interface import Pair, Scores
+from cflkit.federation.federation import Pair, Scores
 from cflkit.federation.requests import NOBODY, Ask, Jobs, Losses, Request, Train, check_finite
 from cflkit.flower.client_data import SPLITS, divided
 from cflkit.flower.messages import LARGEST, is_array, one_line, packed, unpacked

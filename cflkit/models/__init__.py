@@ -152,19 +152,12 @@ class Standardised(nn.Module):
         return (x - constants[0]) / constants[1]
 
 
-class Enlarged(nn.Module):
+class Enlarged(nn.Upsample):
     """Enlargement of images to the size that a network expects."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
         """Enlarge images to ``[n, 3, side, side]``; grey images get three equal channels."""
-        x = x.expand(-1, 3, -1, -1)
-        if x.shape[-2:] == (self.side, self.side):
-            return x
-        return nn.functional.interpolate(x, (self.side, self.side), mode="bilinear")
+        return super().forward(x.expand(-1, 3, -1, -1))
 
 
 def emd_cnn(shape: Shape, classes: int, filters: int = 64) -> nn.Module:
@@ -244,7 +237,8 @@ def from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
         elif isinstance(layer, torchvision.ops.StochasticDepth):
             network.set_submodule(layer_name, Dropout(layer.p, rows=True))
     head = nn.Linear(width, classes)
-    return parts(enlarge=Enlarged(224), standardise=imagenet(), features=network, classifier=head)
+    enlarge = Enlarged((224, 224), mode="bilinear")
+    return parts(enlarge=enlarge, standardise=imagenet(), features=network, classifier=head)
 
 
 # The ending of a name whose network starts from ImageNet's weights

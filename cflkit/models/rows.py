@@ -62,7 +62,6 @@ class RowModel:
         parameters = {name: parameter.detach() for name, parameter in self.trainable.items()}
         buffers = dict(network.named_buffers())
         self.values = parameters | buffers
-        self.shapes = {name: value.shape for name, value in self.values.items()}
         self.buffer_names = list(buffers)
         self.parameters = sum(p.numel() for p in parameters.values())
         self.drops_out = any(hasattr(layer, "key") for layer in network.modules())
@@ -80,15 +79,10 @@ class RowModel:
         for name, piece in self.split(row).items():
             self.values[name].copy_(piece)
 
-    def store(self, row: Tensor) -> None:
-        """Copy the model into ``row`` (``[P + Q]``)."""
-        for name, piece in self.split(row).items():
-            piece.copy_(self.values[name])
-
     def split(self, row: Tensor) -> dict[str, Tensor]:
         """Return views of a row (``[P + Q]``), or of several (``[…, P + Q]``), by name."""
         return {
-            name: row[..., part].view((*row.shape[:-1], *self.shapes[name]))
+            name: row[..., part].view((*row.shape[:-1], *self.values[name].shape))
             for name, part in self.layout.items()
         }
 

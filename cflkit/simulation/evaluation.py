@@ -6,7 +6,7 @@ of test samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.federation import Federation
-from cflkit.federation.interface import Mixture, Scores
+from cflkit.federation.federation import Mixture
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.metrics import PERFORMANCE, agreement, by_method, of_models
 from cflkit.models.rows import digests
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Macro-F1 and accuracy of each client's model, ``[m, 2]``
+Scores = NDArray[np.float64]
+# The distinct models by digest, and for each method the mixture of each client
+Held = tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]
 
 
 def on_test_sets(
@@ -75,8 +80,16 @@ def on_test_sets(
         measured = performances(methods, federation, test_sets == "all")
     rows = []
     for name, method in methods.items():
-        row = {"method": name, "round": t + 1} | clusters_found(federation, method)
-        rows.append(row | measured.get(name, {}) | method.scalars | joined_labels(method))
+        labels = None if method.labels is None else method.labels.tolist()
+        row: dict[str, Any] = {"method": name, "round": t + 1}
+        if labels is not None:
+            row["n_clusters"] = len(set(labels))
+        if labels is not None and federation.clusters is not None:
+            row |= agreement(federation.clusters.numpy(), labels)
+        row |= measured.get(name, {}) | method.scalars
+        if labels is not None:
+            row |= {"clusters": "|".join(map(str, labels)), "settled": method.settled}
+        rows.append(row)
     return rows
 
 
@@ -84,27 +97,21 @@ def performances(
     methods: Methods, federation: Federation, central: bool
 ) -> dict[str, dict[str, float]]:
     """Evaluate the clients' models; return each method's measures."""
-    models, held = models_of(methods)
-    pairs = sorted({pair[::-1] for mixtures in held.values() for pair in enumerate(mixtures)})
-    tested = [pair for pair in pairs if federation.num_samples(pair[1], "test")]
-    on_test = federation.scores(models, tested, "test")
-    targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
-    on_backdoor = federation.scores(models, targets, "backdoor")
-    on_central: Scores = {}
-    if central and federation.num_samples(0, "central"):
-        everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
-        on_central = federation.scores(models, everywhere, "central")
-    references = {method.reference: held[name] for name, method in methods.items()}
+    held = models_of(methods)
+    on_test, on_backdoor = (scores_on(split, held, federation) for split in ("test", "backdoor"))
+    on_central = scores_on("central", held, federation) if central else {}
+    references = {method.reference: on_test[name] for name, method in methods.items()}
     references.pop("", None)
+    unknown = np.full((federation.clients, 2), np.nan)
     return {
-        name: performance(mixtures, on_test, on_backdoor, on_central)
-        | comparison(mixtures, references, on_test)
-        for name, mixtures in held.items()
+        name: performance(own, on_backdoor[name], on_central.get(name, unknown))
+        | comparison(own, references)
+        for name, own in on_test.items()
     }
 
 
-def models_of(methods: Methods) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
-    """Return the distinct models by digest, and for each method the mixture of each client."""
+def models_of(methods: Methods) -> Held:
+    """Return the models with which the clients of the methods predict."""
     models: dict[bytes, Tensor] = {}
     held: dict[str, list[Mixture]] = {}
     for name, method in methods.items():
@@ -119,64 +126,52 @@ def models_of(methods: Methods) -> tuple[dict[bytes, Tensor], dict[str, list[Mix
     return models, held
 
 
-def client_scores(method: Method, federation: Federation) -> NDArray[np.float64]:
+def scores_on(split: str, held: Held, federation: Federation) -> dict[str, Scores]:
+    """Return for each method how the clients' models score; NaN for clients without samples.
+
+    The central test set is the same for all clients.
+    """
+    central, (models, mixtures_of) = split == "central", held
+    pairs = {
+        name: [(mixture, 0 if central else client) for client, mixture in enumerate(mixtures)]
+        for name, mixtures in mixtures_of.items()
+    }
+    distinct = sorted({pair for own in pairs.values() for pair in own})
+    tested = [pair for pair in distinct if federation.num_samples(pair[1], split)]
+    scores, missing = federation.scores(models, tested, split), (np.nan, np.nan)
+    return {n: np.array([scores.get(pair, missing) for pair in own]) for n, own in pairs.items()}
+
+
+def client_scores(method: Method, federation: Federation) -> Scores:
     """Return macro-F1 and accuracy ``[m, 2]`` of each client's model on its own test set."""
-    models, held = models_of({"": method})
-    pairs = [(mixture, client) for client, mixture in enumerate(held[""])]
-    scores = federation.scores(models, pairs, "test")
-    return np.array([scores[pair] for pair in pairs])
+    return scores_on("test", models_of({"": method}), federation)[""]
 
 
-def clusters_found(federation: Federation, method: Method) -> dict[str, Any]:
-    """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
-    if method.labels is None:
-        return {}
-    labels = method.labels.tolist()
-    count = {"n_clusters": len(set(labels))}
-    if federation.clusters is None:
-        return count
-    return count | agreement(federation.clusters.numpy(), labels)
-
-
-def performance(
-    mixtures: Sequence[Mixture], on_test: Scores, on_backdoor: Scores, on_central: Scores
-) -> dict[str, float]:
-    """Average the scores of the clients' mixtures of models over the clients that have scores."""
-    held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in on_test]
-    if not held:  # no client has answered
+def performance(on_test: Scores, on_backdoor: Scores, on_central: Scores) -> dict[str, float]:
+    """Average the scores of the clients' models over the clients that have scores."""
+    tested = ~np.isnan(on_test[:, 1])
+    if not tested.any():  # no client has answered
         return dict.fromkeys(PERFORMANCE, np.nan)
-    pf1, accuracy = np.array([on_test[pair] for pair in held]).T
-    missing = (np.nan, np.nan)
-    gf1, central = np.array([on_central.get((mixture, 0), missing) for mixture, _ in held]).T
+    (pf1, accuracy), (gf1, central) = on_test[tested].T, on_central[tested].T
     means = pf1.mean(), gf1.mean(), np.abs(pf1 - gf1).mean(), accuracy.mean(), accuracy.min()
     measures = dict(zip(PERFORMANCE, map(float, (*means, central.mean())), strict=True))
-    targets = [pair for pair in held if pair in on_backdoor]
-    if targets:
-        measures["clean_accuracy"] = float(np.mean([on_test[pair][1] for pair in targets]))
-        measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))
+    targets = tested & ~np.isnan(on_backdoor[:, 1])
+    if targets.any():
+        measures["clean_accuracy"] = float(on_test[targets, 1].mean())
+        measures["backdoor_accuracy"] = float(on_backdoor[targets, 1].mean())
     return measures
 
 
-def comparison(
-    mixtures: Sequence[Mixture], references: Mapping[str, Sequence[Mixture]], on_test: Scores
-) -> dict[str, float]:
+def comparison(on_test: Scores, references: Mapping[str, Scores]) -> dict[str, float]:
     """Compare the clients' accuracies with those that reference methods give the same clients."""
     measures = {}
     for reference, others in references.items():
-        pairs = [((mixture, c), (others[c], c)) for c, mixture in enumerate(mixtures)]
-        known = [(mine, other) for mine, other in pairs if mine in on_test and other in on_test]
-        lost = np.array([on_test[other][1] - on_test[mine][1] for mine, other in known])
-        if len(lost) and others is not mixtures:
+        lost = others[:, 1] - on_test[:, 1]
+        lost = lost[~np.isnan(lost)]
+        if len(lost) and others is not on_test:
             measures[f"worse_than_{reference}"] = float((lost > 0).mean())
             measures[f"most_behind_{reference}"] = max(0.0, float(lost.max()))
     return measures
-
-
-def joined_labels(method: Method) -> dict[str, Any]:
-    """Return the cluster of each client joined by ``|``, if the method has clusters."""
-    if method.labels is None:
-        return {}
-    return {"clusters": "|".join(map(str, method.labels.tolist())), "settled": method.settled}
 
 
 ON_TEST_SETS = Measuring(on_test_sets, of_models)
@@ -228,11 +223,10 @@ class History:
         table = pd.DataFrame(self.rows)
         for name in table.columns[table.isna().any()]:
             values = [row[name] for row in self.rows if row.get(name) is not None]
-            if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            if all(type(value) is int for value in values):
                 table[name] = table[name].astype("Int64")  # pandas would convert them to floats
-        methods = table["method"].unique()
-        order = pd.Categorical(table["method"], categories=methods, ordered=True)
-        return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
+        methods, _ = pd.factorize(table["method"])
+        return table.iloc[np.lexsort([table["round"], methods])]
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Return the summary of the table: for each method, the values of its measures."""

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Conversation, Diverged, Federation, Jobs, Request, Send, Train
-from cflkit.federation.interface import ClientsAbsent
-from cflkit.federation.requests import joined
+from cflkit.federation import Conversation, Diverged, Federation, Request, Train
+from cflkit.federation.requests import ClientsAbsent, joined
 from cflkit.methods.base import Method, local_updates
 from cflkit.models.rows import digests, finite_rows
 from cflkit.simulation.evaluation import History
@@ -131,9 +130,12 @@ class MethodRound:
         received = answers.values if alone else copies(answers.values, where)
         held = None if answers.digests is None else [answers.digests[place] for place in where]
         self.traffic.count(self.request, keys, received, held)
-        heat, jobs = {}, self.request.jobs
-        if self.heated and self.request.reported and isinstance(received, Tensor):
-            heat = temperature_of_updates(jobs, received, self.method.server.parameters)
+        heat: dict[str, float | str] = {}
+        jobs, reported = self.request.jobs, self.request.reported
+        if self.heated and reported and isinstance(received, Tensor) and len(jobs) > 1:
+            updates = local_updates(received.clone(), jobs.models, jobs.model_of)
+            gamma = cosine_divergence(updates[:, : self.method.server.parameters])
+            heat = {"temperature": temperature(gamma)}
         self.advance(received)
         self.method.scalars.update(heat)
 
@@ -184,14 +186,6 @@ def converse(
     return {name: talk.traffic for name, talk in talks.items()}, errors
 
 
-def temperature_of_updates(jobs: Jobs, trained: Tensor, parameters: int) -> dict[str, float | str]:
-    """Measure the temperature of what clients have trained; a single update has none."""
-    if len(jobs) < 2:
-        return {}
-    updates = local_updates(trained.clone(), jobs.models, jobs.model_of)
-    return {"temperature": temperature(cosine_divergence(updates[:, :parameters]))}
-
-
 def next_to_answer(waiting: Mapping[str, Request], federation: Federation) -> dict[str, Request]:
     """Return waiting requests of one kind, to be answered together.
 
@@ -217,18 +211,16 @@ def answered_once(
 ) -> Answers:
     """Answer requests of one kind, and compute each distinct job once."""
     places: dict[Key, int] = {}
-    parts = []
-    for name, request in requests.items():
-        before = len(places)
-        numbers = [places.setdefault(key, len(places)) for key in keys[name]]
-        firsts = {number: job for job, number in reversed(list(enumerate(numbers)))}
-        parts.append(request.jobs.part([firsts[number] for number in range(before, len(places))]))
+    firsts = []
+    for job, key in enumerate(key for name in requests for key in keys[name]):
+        if key not in places:
+            places[key] = len(places)
+            firsts.append(job)
     request = next(iter(requests.values()))
     if isinstance(request, Train):
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
-    check_hidden(requests, federation)
-    distinct = joined([part for part in parts if len(part)] or parts[:1])
+    distinct = joined([request.jobs for request in requests.values()]).part(firsts)
     absent = distinct.client_of[~torch.isin(distinct.client_of, federation.reachable(t))]
     if len(absent):
         raise ClientsAbsent(absent.unique().tolist())
@@ -239,19 +231,8 @@ def answered_once(
     return Answers(values, places, None, digests(values) if isinstance(values, Tensor) else None)
 
 
-def check_hidden(requests: Mapping[str, Request], federation: Federation) -> None:
-    """Raise a `ValueError` if clients that tell nothing but models are asked for more."""
-    telling = [name for name, request in requests.items() if not isinstance(request, Train | Send)]
-    if telling and any(hook.models_only for hook in federation.after_training):
-        raise ValueError(
-            f"{', '.join(telling)}: what is asked of clients has no noise, and would tell about "
-            "their data; leave the method out, or build the federation without privacy"
-        )
-
-
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:
     """Return copies of some of the answers."""
     if isinstance(answers, Tensor):
-        everything = list(where) == list(range(len(answers)))
-        return answers.clone() if everything else answers[list(where)]
+        return answers[list(where)]
     return copy.deepcopy([answers[place] for place in where])

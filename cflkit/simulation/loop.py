@@ -18,11 +18,11 @@ import torch
 from tqdm.auto import tqdm
 
 from cflkit._project import state
-from cflkit.federation import Federation, Server
+from cflkit.federation import Federation, Send, Server, Train
 from cflkit.methods.base import Measuring, Method, Methods, TestSets
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS, History
-from cflkit.simulation.lockstep import check_hidden, converse
+from cflkit.simulation.lockstep import converse
 from cflkit.simulation.mixing import Watched
 
 
@@ -140,11 +140,17 @@ def check_runnable(methods: Methods, federation: Federation, until_settled: bool
     """Raise a `ValueError` if the methods cannot run, or could not be measured."""
     if not methods:
         raise ValueError("there is no method to run")
+    hidden = any(hook.models_only for hook in federation.after_training)
     for name, method in methods.items():
         if method.task != federation.task:
             raise ValueError(
                 f"{name} is made for {method.task}, and this federation has the task "
                 f"{federation.task}: give it a network for {method.task}, or leave the method out"
+            )
+        if hidden and any(not isinstance(request, Train | Send) for request in method.asks()):
+            raise ValueError(
+                f"{name}: what is asked of clients has no noise, and would tell about their data; "
+                "leave the method out, or build the federation without privacy"
             )
     if empty := (federation.sizes == 0).nonzero().flatten().tolist():
         raise ValueError(f"clients {empty} have no training samples")
@@ -154,9 +160,6 @@ def check_runnable(methods: Methods, federation: Federation, until_settled: bool
             "no client has test samples, on which its model could be measured; give the partition "
             "a test set, or set until_settled to look at clusters alone"
         )
-    for name, method in methods.items():
-        for request in method.asks():
-            check_hidden({name: request}, federation)
 
 
 def modules_of(methods: Methods, federation: Federation) -> list[str]:
@@ -242,7 +245,7 @@ def unfinished(methods: Methods, history: History, until_settled: bool) -> dict[
 def peak_memory(device: torch.device) -> float:
     """Return the largest memory in GiB that this process has had, of the GPU if it computes there.
 
-    Except on Linux and Windows, it is the present memory of the process.
+    Except on Linux, it is the present memory of the process.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
@@ -253,8 +256,7 @@ def peak_memory(device: torch.device) -> float:
                 return int(line.split()[1]) / 2**20
     import psutil
 
-    known = psutil.Process().memory_info()
-    return getattr(known, "peak_wset", known.rss) / 2**30
+    return psutil.Process().memory_info().rss / 2**30
 
 
 class Progress:
