@@ -101,9 +101,6 @@ def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
     if images.owners is None:
         raise PartitionError(f"{images.name} does not say who holds what; give the array 'clients'")
     counts = images.owners.bincount().numpy()
-    if (poor := np.flatnonzero(counts < 2)).size:
-        fault = f"clients {poor.tolist()} of {images.name} have fewer than two samples in the pool"
-        raise PartitionError(f"{fault}; leave them out, and number the others from 0")
     order = np.argsort(images.owners.numpy(), kind="stable")
     parts = np.split(order, np.cumsum(counts)[:-1])
     splits = local_splits(parts, seeded(seed))
@@ -154,17 +151,13 @@ def class_mixtures(
     labels = images.labels.numpy()
     classes, counts = np.unique(labels, return_counts=True)
     classes, counts = classes[counts >= at_least], counts[counts >= at_least]
-    if not len(classes):
-        raise PartitionError(
-            f"no class of {images.name} has {at_least} samples; take a smaller at_least"
-        )
     max_classes = len(classes) // 2 if max_classes is None else max_classes
     if clients < 1 or samples_per_class < 1 or not 0 <= overlap <= 1:
         needs = "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not"
         raise PartitionError(f"{needs} {clients}, {samples_per_class} and {overlap}")
     if not 1 <= min_classes <= max_classes <= len(classes):
-        held_classes = f"from {min_classes} to {max_classes} of {len(classes)}"
-        raise PartitionError(f"a client cannot hold {held_classes} classes")
+        held = f"{min_classes} to {max_classes} of the {len(classes)} classes"
+        raise PartitionError(f"a client cannot hold {held} with {at_least} samples or more")
     if samples_per_class > counts.min():
         raise PartitionError(f"a class of {counts.min()} samples cannot give {samples_per_class}")
     sets = sum(math.comb(len(classes), size) for size in range(min_classes, max_classes + 1))
