@@ -75,8 +75,8 @@ def check_size(path: Path, size: int) -> None:
 
     most = min(LARGEST, psutil.virtual_memory().available // 2)
     if size > most:
-        needed = f"{size / 2**30:.3g} GiB in memory, but {most / 2**30:.3g} GiB is the most here"
-        raise DatasetError(f"{path} would have {needed}; give fewer or smaller samples")
+        needed, free = (f"{count / 2**30:.3g} GiB" for count in (size, most))
+        raise DatasetError(f"{path} would need {needed} of memory, but {free} is the most here")
 
 
 def md5_of(path: Path) -> str:
@@ -132,8 +132,7 @@ class DataFiles:
         """Check the MD5 of ``path``, note that the file was read, and return the path."""
         if (computed := md5_of(path)) != md5:
             sums = f"its MD5 is {computed}, but the published one is {md5}"
-            advice = f"delete the file and load {self.name} again"
-            raise DatasetError(f"{self.name}: {path} is damaged: {sums}; {advice}")
+            raise DatasetError(f"{self.name}: {path} is damaged: {sums}; delete the file")
         self.md5[relative] = md5
         return path
 

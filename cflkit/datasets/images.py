@@ -13,16 +13,15 @@ from cflkit.datasets.files import DatasetError
 from cflkit.datasets.labels import Array, Labels
 
 PIXELS = (
-    "images [N, height, width], or with 1 or 3 channels second or last, are taken, of bytes up to "
-    "255 or of floats from 0 to 1. Divide all, also of the test set and in other files, by one "
-    "number, the largest value of a pixel; numbers below 0 are taken as 'features' [N, d]"
-)
-IMAGES = (
-    "tensors [N, channels, height, width] are taken, uint8 for images, floating-point and finite "
-    "for features, with the same in the test set"
+    "images [N, height, width], or with 1 or 3 channels second or last, are taken, of uint8 up to "
+    "255, of floats from 0 to 1, or of bool; divide all by one number, that of white"
 )
 # Squares of larger values overflow in float32, so that no training would stay finite
 LARGEST_VALUE = 1e18
+IMAGES = (
+    "tensors [N, channels, height, width] are taken, uint8 for images, floating-point below "
+    f"{LARGEST_VALUE:g} for features, with the same in the test set"
+)
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,6 @@ class ImageSet:
             ):
                 seen = f"{what} are {described(numbers)} for {count} images"
                 return f"{seen}; [N] of int64 from 0 on is taken, labels below {self.classes}"
-        if self.class_names is not None and len(self.class_names) != self.classes:
-            return f"{len(self.class_names)} names of classes for {self.classes} classes"
         return None
 
 
@@ -161,7 +158,7 @@ def as_images(images: Array, what: str) -> Tensor:
 def as_features(features: Array, what: str) -> Tensor:
     """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
     if features.ndim != 2 or features.dtype.kind not in "fiu":
-        seen = f"the shape {features.shape} and the type {features.dtype}"
-        raise DatasetError(f"{what} have {seen}; numbers of the shape [N, d] are taken")
+        seen = f"{features.dtype} of the shape {features.shape}"
+        raise DatasetError(f"{what} are {seen}; numbers [N, d] are taken")
     with np.errstate(over="ignore"):  # an `ImageSet` refuses infinity
         return torch.from_numpy(features.astype(np.float32))[:, :, None, None]

@@ -245,8 +245,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
         classes = sorted({path.parent.name for path in found})
         if (len(found), len(classes)) != (count, 7):
             held = f"{len(found)} images of {len(classes)} classes, not {count} of 7"
-            where = f"{files.name}: {folder / domain} holds"
-            raise DatasetError(f"{where} {held}; unpack the whole of PACS")
+            raise DatasetError(f"{files.name}: {folder / domain} holds {held}; unpack all of PACS")
         paths += found
         labels += [classes.index(path.parent.name) for path in found]
     images = []
@@ -256,8 +255,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
             image = transforms.resize(image, [side, side], antialias=True)
         if image.shape != (3, side, side):
             size = f"{image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}"
-            advice = "the original images are 'pacs', those of 64 pixels 'pacs-64'"
-            raise DatasetError(f"{files.name}: {path} has {size}; {advice}")
+            raise DatasetError(f"{files.name}: {path} has {size}")
         images.append(image.numpy())
     files.md5["PACS"] = md5_of_folder(folder, paths)
     pool, numbers = np.stack(images), np.array(labels)

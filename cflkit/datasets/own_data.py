@@ -79,8 +79,8 @@ def load(name: str) -> ImageSet:
     if notes:
         total = len(images.labels) + len(images.test_labels)
         told = ", ".join(f"{count} × {what}" for what, count in notes.items())
-        took = f"took {total} samples of {images.classes} classes"
-        warnings.warn(f"{images.name}: {took}; left out or noted: {told}", stacklevel=3)
+        took = f"{images.name}: took {total} samples of {images.classes} classes"
+        warnings.warn(f"{took}; left out or noted: {told}", stacklevel=3)
     return images
 
 
@@ -137,16 +137,15 @@ def labels_in(
 
 def with_test_set(images: ImageSet) -> ImageSet:
     """Make a test set of a fifth of each class; no class, domain or client may get lost by that."""
-    remedy = "give a test set of your own, or more samples"
     try:
-        pool, test = fifth_for_test(images.labels.numpy())
-    except ValueError as error:  # of classes with too few samples
+        pool, test = fifth_for_test(images.labels.numpy())  # fails for too few samples of a class
+        for what, group in (("domains", images.domains), ("clients", images.owners)):
+            if group is not None and (lost := set(group.tolist()) - set(group[pool].tolist())):
+                raise ValueError(f"it would have all samples of {what} {sorted(lost)}")
+    except ValueError as error:
         fault = f"a fifth of each class cannot become the test set ({error})"
+        remedy = "give a test set of your own, or more samples"
         raise DatasetError(f"{images.name}: {fault}; {remedy}") from error
-    for what, group in (("domains", images.domains), ("clients", images.owners)):
-        if group is not None and (lost := set(group.tolist()) - set(group[pool].tolist())):
-            fault = f"the test set would have all samples of {what} {sorted(lost)}"
-            raise DatasetError(f"{images.name}: {fault}; {remedy}")
     halves = {"test_images": images.images[test], "test_labels": images.labels[test]}
     for name in ("images", "labels", "domains", "owners"):
         values = getattr(images, name)

@@ -212,8 +212,7 @@ def local_splits(
     for client, part in enumerate(parts):
         shuffled = generator.permutation(part)
         if len(part) < 2:
-            needs = "it needs one to train and one to test"
-            raise PartitionError(f"client {client} has fewer than two different samples; {needs}")
+            raise PartitionError(f"client {client} has fewer than two different samples")
         # Both sets need a sample, even where repeated draws left the client with very few
         tests = min(max(round(LOCAL_TEST_SHARE * len(part)), 1), len(part) - 1)
         train.append(np.sort(shuffled[tests:]))

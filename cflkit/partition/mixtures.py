@@ -50,8 +50,8 @@ def iid(
     share = total // clients if clients > 0 else 0
     draws = share if draws is None else draws
     if clients < 1 or not 4 <= draws <= share:
-        wanted = f"{clients} clients of {draws} samples each, and at least 4,"
-        raise PartitionError(f"{wanted} cannot be drawn from {total} samples")
+        fault = f"{draws} of {total} samples cannot be drawn for each of {clients} clients"
+        raise PartitionError(f"{fault}; each needs at least 4")
     generator = seeded(seed)
     parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
@@ -71,7 +71,7 @@ def dirichlet(
     """
     if clients < 1 or not 0 < alpha <= LARGEST:
         needs = f"needs clients ≥ 1, and alpha above 0 and up to {LARGEST:g}"
-        raise PartitionError(f"{needs}, not {clients} and {alpha}; iid gives equal shares")
+        raise PartitionError(f"{needs}, not {clients} and {alpha}")
     labels = images.labels.numpy()
     generator = seeded(seed)
     for _ in range(100):
@@ -85,8 +85,7 @@ def dirichlet(
         if min(map(len, parts)) >= 4:
             break
     else:
-        fault = f"of {clients} clients on {len(labels)} samples, one always stays below 4 samples"
-        raise PartitionError(f"{fault}; use fewer clients or a larger alpha than {alpha}")
+        raise PartitionError("a client always has fewer than 4 samples; fewer clients may help")
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
     same = np.zeros(clients, dtype=np.int64)
     return images, Partition(images.name, *local_splits(parts, generator), same, recipe)
