@@ -166,12 +166,12 @@ def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
 
 
 def test_a_domain_has_as_many_clients_as_its_images_allow(colourful):
-    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).int())
+    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).long())
     _, split = shifts.make(own, "domains", samples=220)
     assert split.clusters.tolist() == [0, 0, 1, 1, 1, 1]
     held = [np.concatenate([split.splits[name][c] for name in split.splits]) for c in range(6)]
     assert min(map(len, held)) >= 220
-    with pytest.raises(PartitionError, match=r"domain 0 has 501 images.*needs 600; samples says"):
+    with pytest.raises(PartitionError, match="domain 0 has 501 images, but samples is 600"):
         shifts.make(own, "domains", samples=600)
 
 
@@ -225,21 +225,18 @@ def of_eleven(digits):
     ("version", "options", "message"),
     [
         ("sideways", {"clients": 4}, "unknown version 'sideways'"),
-        ("four", {"clients": 6}, "has 4 groups"),
-        ("four", {"clients": None}, "has 4 groups"),
-        ("four", {"clients": 0}, "has 4 groups"),
+        ("four", {"clients": 6}, "needs a multiple of 4 clients, not 6"),
+        ("four", {"clients": None}, "needs a multiple of 4 clients, not None"),
         ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
-        ("four", {"clients": 400}, "too few for training"),
-        ("backdoor", {"clients": 3, "samples": 2}, "too few for training"),
+        ("four", {"clients": 400}, "0 images for training and validation, and 0 for test"),
+        ("backdoor", {"clients": 3, "samples": 2}, "2 images for training and validation"),
         ("four", {"clients": 4, "samples": -10}, "samples must be at least 1, not -10"),
-        ("domains", {"samples": 0}, "samples must be at least 1, not 0"),
+        ("domains", {"samples": 9}, "samples must be at least 10, not 9"),
         ("domains", {"clients": 4}, "clients must be None"),
         ("domains", {}, "has no domains"),
         ("quarter-turn", {"clients": 12, "of": features}, "changes images, but .* has features"),
-        ("backdoor", {"clients": 12, "of": features}, "changes images, but .* has features"),
         ("backdoor", {"clients": 12, "of": of_eleven}, "need ten classes; digits has 11"),
         ("four", {"clients": 12, "of": without_tests}, "has no test images"),
-        ("backdoor", {"clients": 12, "of": without_tests}, "has no test images"),
     ],
 )
 def test_bad_requests_are_refused(digits, version, options, message):
@@ -272,9 +269,3 @@ def test_each_client_has_its_number_of_samples_of_any_number_of_classes(pool_of,
     for own in held:
         assert np.ptp(np.bincount(labels[own], minlength=7)) <= 1
     assert len(np.unique(np.concatenate(held))) == 4 * samples
-
-
-def test_a_client_of_a_domain_has_validation_and_test_images(colourful):
-    pacs = dataclasses.replace(colourful, domains=torch.arange(len(colourful.labels)) % 2)
-    with pytest.raises(PartitionError, match="no image for validation or none for test"):
-        shifts.make(pacs, "domains", samples=3)
