@@ -63,8 +63,6 @@ def test_cluster_sizes_add_up_and_none_is_empty(scenario, clients):
 @pytest.mark.parametrize(
     ("clients", "balance", "sizes"),
     [
-        (15, "balanced", [5, 5, 5]),
-        (30, "balanced", [10, 10, 10]),
         (15, "imbalanced", [3, 7, 5]),
         (30, "imbalanced", [7, 14, 9]),
         # Others have one client per cluster, and 20, 47 and 33 % of the rest, of which the largest
@@ -254,10 +252,8 @@ def alone(classes):
         (lambda: make(labels=np.where(LABELS == 5, 6, LABELS)), r"no sample has the classes \[5\]"),
         (lambda: alone([[-1, 0], [9]]), r"no sample has the classes \[-1, 9\]"),
         (lambda: alone([[0], [1]]), "client 0 has fewer than two different samples"),
-        (lambda: partition.iid(numbers(), clients=0), "cannot be drawn"),
         (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
         (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.nan), "alpha above 0 and"),
-        (lambda: partition.dirichlet(numbers(), clients=3, alpha=0), "alpha above 0 and"),
         (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "fewer clients"),
         (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
         (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
@@ -349,7 +345,6 @@ def of_two(**changed):
         ),
         ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
         ({"train": [A.tolist(), B]}, "has the type list; arrays"),
-        ({"train": [A[:, None], B]}, r"arrays \[n\] of whole numbers"),
         ({"train": [np.zeros(40, int), B]}, "has the same samples again, 39 times"),
         ({"test": [A, B + 5]}, "client 0 has 3 samples both for training and for test"),
         ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
@@ -372,7 +367,6 @@ def test_a_partition_that_is_wrong_is_refused_before_anything_trains(changed, sa
         (lambda told: told["clients"][0]["train"].append(2**70), "less than 9223372036854775808"),
         # Two dimensions have the hash of one
         (lambda told: told["clients"][0].update(train=[[0], [1], [2]]), "a valid integer"),
-        (lambda told: told["clients"][0].update(train=[0.0, "1"]), "a valid integer"),
         (lambda told: told["clients"][1].update(test=[3]), "both for training and for test"),
         (lambda told: told["clients"][1].update(cluster=None), "was altered"),
         (lambda told: told["clients"][1].update(more=[1]), "was altered"),
