@@ -324,7 +324,7 @@ def as_client(picture):
         (spoilt(os.mkfifo), "it is no regular file"),
         (spoilt(lambda last: last.symlink_to("nowhere")), "cannot be read"),
         (lambda place: pictures(place, ["é", unicodedata.normalize("NFD", "é")]), "in one form"),
-        (lambda place: pictures(place, [os.fsdecode(b"\xff"), "a"]), "name that is not UTF-8"),
+        (lambda place: pictures(place, [os.fsdecode(b"\xff"), "a"]), "is not UTF-8"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused_in_one_form(tmp_path, prepare, said):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,8 +72,7 @@ def load(name: str) -> ImageSet:
         found = from_arrays(arrays, path, md5, notes)
         images = found if len(found.test_labels) else with_test_set(found)
     except (OSError, MemoryError, UnicodeError) as error:
-        fault = f"cannot be read, or has a name that is not UTF-8 ({error})"
-        raise DatasetError(f"{str(path)!a} {fault}") from error
+        raise DatasetError(f"{str(path)!a} cannot be read, or is not UTF-8 ({error})") from error
     most = float(images.images.max()) / (1 if images.images.is_floating_point() else 255)
     if 0 < most < FAINT and images.shape[1:] != (1, 1):  # features may have any values
         notes[f"brightest pixel of only {most:.2g} of white"] += 1
@@ -96,12 +96,8 @@ def from_arrays(arrays: Mapping[str, Array], path: Path, md5: str, notes: Counte
     known = {kind, "labels", "domains", "clients", *tests}
     notes.update(f"array {key!r}" for key in arrays if key not in known)
     convert = as_images if kind == "images" else as_features
-
-    numbers = {
-        key: torch.from_numpy(whole(arrays[key], f"{path}: {key}", every=True))
-        for key in ("domains", "clients")
-        if key in arrays
-    }
+    keys = [key for key in ("domains", "clients") if key in arrays]
+    numbers = {key: torch.from_numpy(whole(arrays[key], f"{path}: {key}", True)) for key in keys}
     pool = convert(arrays[kind], f"{path}: {kind}")
     labels, test_labels, names = labels_in(arrays, path)
     return ImageSet(
@@ -143,10 +139,10 @@ def with_test_set(images: ImageSet) -> ImageSet:
             if group is not None and (lost := set(group.tolist()) - set(group[pool].tolist())):
                 raise ValueError(f"it would have all samples of {what} {sorted(lost)}")
     except ValueError as error:
-        fault = f"a fifth of each class cannot become the test set ({error})"
-        remedy = "give a test set of your own, or more samples"
-        raise DatasetError(f"{images.name}: {fault}; {remedy}") from error
-    halves = {"test_images": images.images[test], "test_labels": images.labels[test]}
+        fault = f"{images.name}: a fifth of each class cannot become the test set ({error})"
+        raise DatasetError(f"{fault}; give a test set of your own, or more samples") from error
+    halves: dict[str, Any] = {"test_images": images.images[test]}
+    halves["test_labels"] = images.labels[test]
     for name in ("images", "labels", "domains", "owners"):
         values = getattr(images, name)
         halves[name] = None if values is None else values[pool]

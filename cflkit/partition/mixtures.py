@@ -155,8 +155,8 @@ def class_mixtures(
         needs = "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not"
         raise PartitionError(f"{needs} {clients}, {samples_per_class} and {overlap}")
     if not 1 <= min_classes <= max_classes <= len(classes):
-        held = f"{min_classes} to {max_classes} of the {len(classes)} classes"
-        raise PartitionError(f"a client cannot hold {held} with {at_least} samples or more")
+        bounds = f"{min_classes} to {max_classes} of the {len(classes)} classes"
+        raise PartitionError(f"a client cannot hold {bounds} with {at_least} samples or more")
     if samples_per_class > counts.min():
         raise PartitionError(f"a class of {counts.min()} samples cannot give {samples_per_class}")
     sets = sum(math.comb(len(classes), size) for size in range(min_classes, max_classes + 1))
