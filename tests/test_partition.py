@@ -345,6 +345,7 @@ def of_two(**changed):
         ),
         ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
         ({"train": [A.tolist(), B]}, "has the type list; arrays"),
+        ({"train": [A[:, None], B]}, r"arrays \[n\] of whole numbers"),
         ({"train": [np.zeros(40, int), B]}, "has the same samples again, 39 times"),
         ({"test": [A, B + 5]}, "client 0 has 3 samples both for training and for test"),
         ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
