@@ -307,14 +307,14 @@ def as_client(picture):
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (Path.mkdir, r"has the folders \(none\); one folder of pictures per class is taken"),
+        (Path.mkdir, "has no folders; one folder of pictures per class is taken"),
         (lambda place: (place / "cat").mkdir(parents=True), "cat has folders, or no pictures; one"),
         (lambda place: pictures(place / "cat" / "deep" / "er"), "has folders, or no pictures; one"),
         (
             spoilt(lambda last: last, ["Train", "Test"]),
-            "has the folders Test, Train; one folder of",
+            "has Test, Train; one folder of",
         ),
-        (spoilt(as_client), "has the folders a, cat, dog; one folder of pictures"),
+        (spoilt(as_client), "has a, cat, dog; one folder of pictures"),
         (spoilt(lambda last: Image.new("L", (6, 6)).save(last)), "has 6×6 and not 8×9 pixels"),
         (spoilt(lambda last: last.write_bytes(b"P6\n5 x\n255\n")), r"last\.png cannot be read"),
         (

@@ -209,8 +209,8 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
     ("version", "options", "message"),
     [
         ("sideways", {"clients": 4}, "unknown version 'sideways'"),
-        ("four", {"clients": 6}, "needs a multiple of 4 clients, not 6"),
-        ("four", {"clients": None}, "needs a multiple of 4 clients, not None"),
+        ("four", {"clients": 6}, "clients must be a multiple of 4"),
+        ("four", {"clients": None}, "clients must be a multiple of 4"),
         ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
         ("four", {"clients": 400}, "0 images for training and validation, and 0 for test"),
         ("backdoor", {"clients": 3, "samples": 2}, "2 images for training and validation"),

@@ -85,7 +85,7 @@ def parts_of(folder: Path) -> list[Path]:
     # A class, but no client, may be called like one of the splits
     fits = nested if divided else nested == any(within) and len(splits) <= (not nested)
     if not (entries and fits):
-        raise DatasetError(f"{folder} has the folders {', '.join(entries) or '(none)'}; {TAKEN}")
+        raise DatasetError(f"{folder} has {', '.join(entries) or 'no folders'}; {TAKEN}")
     return [folder / entry for entry in entries] if nested else [folder]
 
 

@@ -197,7 +197,7 @@ def make(
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
-        raise PartitionError(f"{version} needs a multiple of {len(groups)} clients, not {clients}")
+        raise PartitionError(f"{version}: clients must be a multiple of {len(groups)}")
     return by_groups(images, groups, manipulated, recipe)
 
 
