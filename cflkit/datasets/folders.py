@@ -1,7 +1,7 @@
 """Folders of pictures: one folder per class.
 
-There may be ``train`` and ``test`` with the same such folders, or one folder per client with some
-of them, whose images then have owners.
+There may be ``train`` and ``test`` with such folders, or one folder per client with some of them,
+whose images then have owners.
 
 Pictures have the formats of `FORMATS`, 8 bits per pixel and one size. They are turned as their EXIF
 says, and put on white where they are transparent; of several pages, the first is taken. Hidden

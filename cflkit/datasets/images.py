@@ -158,8 +158,7 @@ def as_images(images: Array, what: str) -> Tensor:
 def as_features(features: Array, what: str) -> Tensor:
     """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
     if features.ndim != 2 or features.dtype.kind not in "fiu":
-        raise DatasetError(
-            f"{what} are {features.dtype} {features.shape}; numbers [N, d] are taken"
-        )
+        seen = f"{features.dtype} of the shape {features.shape}"
+        raise DatasetError(f"{what} are {seen}; numbers [N, d] are taken")
     with np.errstate(over="ignore"):  # an `ImageSet` refuses infinity
         return torch.from_numpy(features.astype(np.float32))[:, :, None, None]
