@@ -155,8 +155,11 @@ def test_only_the_whole_of_pacs_is_taken_and_its_original_images_are_scaled(tmp_
     for side, name in ((300, "pacs"), (300, "pacs-64"), (64, "pacs")):
         with pytest.raises(DatasetError, match=f"has {side}×{side} pixels, not"):
             datasets.load(name)
+    (tmp_path / "PACS" / "cartoon" / "a" / "more.jpg").write_text("one more")
+    with pytest.raises(DatasetError, match="cartoon holds 8 images of 7 classes, not 7 of 7"):
+        datasets.load("pacs-64")
     shutil.rmtree(tmp_path / "PACS" / "cartoon" / "b")
-    with pytest.raises(DatasetError, match="cartoon holds 6 images of 6 classes, not 7 of 7"):
+    with pytest.raises(DatasetError, match="cartoon holds 7 images of 6 classes, not 7 of 7"):
         datasets.load("pacs-64")
 
 

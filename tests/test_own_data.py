@@ -309,7 +309,10 @@ def as_client(picture):
     [
         (Path.mkdir, "has no folders; one folder of pictures per class is taken"),
         (lambda place: (place / "cat").mkdir(parents=True), "cat has folders, or no pictures; one"),
-        (lambda place: pictures(place / "cat" / "deep" / "er"), "has folders, or no pictures; one"),
+        (
+            spoilt(lambda last: last.with_suffix("").mkdir(), ["train", "test"]),
+            "cat has folders, or",
+        ),
         (
             spoilt(lambda last: last, ["Train", "Test"]),
             "has Test, Train; one folder of",

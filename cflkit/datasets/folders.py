@@ -26,7 +26,7 @@ from cflkit._files import check_regular
 from cflkit.datasets.files import DatasetError, check_size, md5_of_folder, reading
 from cflkit.datasets.labels import Array, checked_names, in_order
 
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 TAKEN = (
     "one folder of pictures per class is taken, or such folders in 'train' and 'test' alone, or "
     f"such folders in one folder per client; pictures are {', '.join(FORMATS)}"
