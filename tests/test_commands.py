@@ -481,7 +481,7 @@ def test_data_lists_and_loads(capsys, refuse):
         assert json.loads(capsys.readouterr().out)[expected]
     assert "unknown data set" in refuse("data", "svhn")
     assert "did you mean 'mnist'?" in refuse("data", "MNIST")
-    assert "there is no file or folder no/mine.npz" in refuse("data", "no/mine.npz")
+    assert "no .npz file or folder of images" in refuse("data", "no/mine.npz")
     assert main(["data", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: ")
 

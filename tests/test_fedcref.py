@@ -163,8 +163,8 @@ def test_rare_classes_can_be_left_out(pool_of):
         ({"overlap": 1.5}, "overlap in"),
         ({"samples_per_class": 11}, "a class of 10 samples"),
         ({"clients": 7}, "7 clients cannot differ in classes: there are 6 sets"),
-        ({"min_classes": 3, "max_classes": 2}, "from 3 to 2 of 4 classes"),
-        ({"at_least": 11}, "no class of numbers has 11 samples; take a smaller at_least"),
+        ({"min_classes": 3, "max_classes": 2}, "cannot hold 3 to 2 of the 4 classes"),
+        ({"at_least": 11}, "2 to 0 of the 0 classes with 11 samples"),
     ],
 )
 def test_impossible_systems_are_refused(pool_of, options, message):

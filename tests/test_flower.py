@@ -545,7 +545,7 @@ NAMED, FOXES = {"classes": "cat, dog , emu"}, {"train_labels": np.array(["fox"] 
         (NAMED, FOXES, "train_labels have 'fox', but the classes"),
         (NAMED, {"test_labels": NAMES}, "train_labels have '0', but the classes are 'cat', 'dog'"),
         ({}, {"train_labels": NAMES}, "have the type <U3; .*one per sample"),
-        ({}, {"train_labels": LABELS + 7}, "labels from 3 to 10|labels from 0 to 10"),
+        ({}, {"train_labels": LABELS + 7}, r"labels are .* from \d+ to 10"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_with_its_reason(tmp_path, change, arrays, reason):

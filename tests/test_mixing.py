@@ -25,10 +25,6 @@ def matrices(federation, name, rounds=2, **options):
     return watched["method"].matrices, watched["method"].residuals
 
 
-def sizes_of(federation):
-    return federation.server.sizes.double().numpy()
-
-
 @given(st.integers(0, 1000), st.integers(2, 6), st.integers(6, 12))
 def test_it_finds_the_weights_that_made_the_models(seed, clients, jobs):
     rng = np.random.default_rng(seed)
@@ -59,20 +55,20 @@ def test_rows_sum_to_one_and_the_residual_tells_what_is_not_mixed(seed):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("fedavg", {}), ("fedprox", {}), ("ifca", {"k": 1, "weighting": "samples"})],
+    ("name", "options", "mixes"),
+    [
+        *[("fedavg", {}, True), ("fedprox", {}, True)],
+        ("ifca", {"k": 1, "weighting": "samples"}, True),
+        *[("local", {}, False), ("ditto", {}, False)],
+    ],
 )
-def test_one_model_for_all_mixes_by_the_numbers_of_samples(federation, name, options):
-    sizes = sizes_of(federation)
+def test_one_model_mixes_by_the_numbers_of_samples_and_personal_models_do_not(
+    federation, name, options, mixes
+):
+    sizes = federation.server.sizes.double().numpy()
+    expected = np.tile(sizes / sizes.sum(), (6, 1)) if mixes else np.eye(6)
     for matrix, residual in zip(*matrices(federation, name, **options), strict=True):
-        np.testing.assert_allclose(matrix, np.tile(sizes / sizes.sum(), (6, 1)), atol=1e-4)
-        assert residual < 1e-4
-
-
-@pytest.mark.parametrize("name", ["local", "ditto"])
-def test_personal_models_do_not_mix(federation, name):
-    for matrix, residual in zip(*matrices(federation, name), strict=True):
-        np.testing.assert_allclose(matrix, np.eye(6), atol=1e-4)
+        np.testing.assert_allclose(matrix, expected, atol=1e-4)
         assert residual < 1e-4
 
 

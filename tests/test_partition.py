@@ -63,8 +63,6 @@ def test_cluster_sizes_add_up_and_none_is_empty(scenario, clients):
 @pytest.mark.parametrize(
     ("clients", "balance", "sizes"),
     [
-        (15, "balanced", [5, 5, 5]),
-        (30, "balanced", [10, 10, 10]),
         (15, "imbalanced", [3, 7, 5]),
         (30, "imbalanced", [7, 14, 9]),
         # Others have one client per cluster, and 20, 47 and 33 % of the rest, of which the largest
@@ -246,39 +244,23 @@ def alone(classes):
     ("recipe", "message"),
     [
         (lambda: make(clients=2), "2 clients are too few"),
-        (lambda: make(clients=2000), "use fewer clients"),
         (lambda: make(draws=3), "use fewer clients or more draws"),
         (lambda: make(clients=3001, draws=10), "use fewer clients or more draws"),
         (lambda: make("disjoint"), "overlap is 'disjoint'"),
         (lambda: make(b="even"), "balance is 'even'"),
-        (lambda: make(labels=LABELS % 2), "at least three classes; there are 2"),
         (lambda: make(labels=LABELS[:0]), "at least three classes; there are 0"),
-        (lambda: make(labels=np.where(LABELS == 5, 6, LABELS)), "no sample has class 5"),
-        (lambda: alone([[0], [1]]), "all draws of a client are the same sample"),
-        (lambda: alone([[0], [9]]), "no sample has class 9 of 0 to 8"),
-        (lambda: partition.iid(numbers(), clients=0), "cannot be drawn"),
+        (lambda: make(labels=np.where(LABELS == 5, 6, LABELS)), r"no sample has the classes \[5\]"),
+        (lambda: alone([[-1, 0], [9]]), r"no sample has the classes \[-1, 9\]"),
+        (lambda: alone([[0], [1]]), "client 0 has fewer than two different samples"),
         (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
-        *(
-            (partial(partition.dirichlet, numbers(), clients=3, alpha=alpha), "alpha above 0 and")
-            for alpha in (0, np.inf, np.nan)
-        ),
-        (lambda: alone([[-1, 0], [1]]), "no sample has class -1"),
-        *(
-            (partial(made, seed=None), "seed must be a whole number from 0 on, not None")
-            for made in (
-                partial(partition.iid, numbers(), clients=3),
-                partial(partition.dirichlet, numbers(), clients=3, alpha=1.0),
-                partial(partition.class_mixtures, numbers(), clients=3, samples_per_class=9),
-                partial(partition.by_owners, owned([0] * 9)),
-                partial(validated, 0.3),
-                partial(make, clients=9),
-                partial(of_domains, "two", 8),
-            )
-        ),
-        (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "use fewer cl"),
+        (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.nan), "alpha above 0 and"),
+        (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "fewer clients"),
         (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
-        (lambda: partition.by_owners(owned([0, 0, 1])), r"clients \[1\] of numbers have fewer"),
-        (lambda: validated(0.0), "above 0 and below 1"),
+        (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
+        (
+            lambda: partition.by_owners(owned([0] * 9), seed=None),
+            "whole number from 0 on, not None",
+        ),
         (lambda: validated(1.0), "above 0 and below 1"),
         (lambda: validated(0.99), "no training samples left"),
         (lambda: validated(0.1, whole=validated(0.1)), "already"),
@@ -346,17 +328,6 @@ def test_a_manifest_keeps_everything(tmp_path_factory, split):
     assert (again.recipe, [*again.splits]) == (split.recipe, [*split.splits])
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": 3}', 9999 * "[", '{"hash": "\xff"}'])
-def test_what_is_no_manifest_is_refused(tmp_path, text):
-    path = tmp_path / "split.json"
-    path.write_text(text, encoding="latin-1")
-    with pytest.raises(PartitionError, match="not a partition manifest"):
-        Partition.load(path)
-
-
-HELD, ALTERED = ("train", "test"), "was altered"
-
-
 def of_two(**changed):
     """Build a partition of two clients, in which something is changed."""
     right = {"train": [A, B], "test": [A + 5, B + 5], "clusters": np.array([0, 1]), "more": {}}
@@ -368,20 +339,19 @@ def of_two(**changed):
     [
         ({"train": [], "test": [], "clusters": None}, "it needs clients"),
         ({"train": [A - 2, B]}, "train of client 0 has -2; numbers begin with 0"),
-        ({"train": [A, np.array([True, False])]}, "client 1 has the type bool; np.flatnonzero"),
+        (
+            {"train": [A, np.array([True, False])]},
+            "client 1 has the type bool; arrays .* are taken",
+        ),
         ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
-        ({"train": [A.astype(float), B]}, "has the type float64"),
-        ({"train": [A.tolist(), B]}, "np.array makes it from a list"),
-        ({"train": [A[:, None], B]}, "must be an array of one dimension"),
+        ({"train": [A.tolist(), B]}, "has the type list; arrays"),
+        ({"train": [A[:, None], B]}, r"arrays \[n\] of whole numbers"),
         ({"train": [np.zeros(40, int), B]}, "has the same samples again, 39 times"),
         ({"test": [A, B + 5]}, "client 0 has 3 samples both for training and for test"),
         ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
-        ({"more": {"validation": [B, A, A]}}, "validation has 3 clients, but train has 2"),
-        ({"more": {"validation": [B, -A]}}, "validation of client 1 has -2"),
         ({"more": {"validation": [A, A]}}, "samples both for training and for validation"),
         ({"more": {"central": [A, B]}}, "no further split can have the name 'central'"),
         ({"clusters": np.array([0, 1, 1])}, "3 numbers for 2 clients"),
-        ({"clusters": np.array(["a", "b"])}, "clusters has the type <U1; np.unique"),
         ({"clusters": np.array([0, -5])}, "clusters has -5"),
     ],
 )
@@ -394,33 +364,26 @@ def test_a_partition_that_is_wrong_is_refused_before_anything_trains(changed, sa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda told: told.pop("clients"), "clients: Field required"),
         (lambda told: told["clients"][0]["train"].append(2**70), "less than 9223372036854775808"),
-        (lambda told: told["clients"][0]["train"].append(float("inf")), "a valid integer"),
         # Two dimensions have the hash of one
         (lambda told: told["clients"][0].update(train=[[0], [1], [2]]), "a valid integer"),
-        (lambda told: told["clients"][0].update(train=[1.7, None]), "a valid integer"),
-        (lambda told: told["clients"][0].update(train=[-1]), "greater than or equal to 0"),
-        (lambda told: told["clients"][0].update(test=5), "is not a partition manifest"),
-        (lambda told: told["clients"][0].update(train=[0.0, "1"]), "a valid integer"),
-        (lambda told: told["clients"][1].update(cluster=0.9), "a valid integer"),
-        (lambda told: told["clients"][1].update(cluster=None), "all or none a known cluster"),
-        (lambda told: told["clients"][1].update(more=[1]), "must have the same splits"),
         (lambda told: told["clients"][1].update(test=[3]), "both for training and for test"),
-        (lambda told: told.update(dataset=5), "dataset: Input should be a valid string"),
-        *((lambda told, own=own: told["clients"][0][own].pop(), ALTERED) for own in HELD),
-        (lambda told: told["clients"][0].update(cluster=1), ALTERED),
-        (lambda told: told.update(hash="2:" + "0" * 64), ALTERED),
-        (lambda told: told["recipe"].update(seed=1), ALTERED),
+        (lambda told: told["clients"][1].update(cluster=None), "was altered"),
+        (lambda told: told["clients"][1].update(more=[1]), "was altered"),
+        (lambda told: told["clients"][0]["train"].pop(), "was altered"),
+        (lambda told: told["recipe"].update(seed=1), "was altered"),
     ],
 )
 def test_a_manifest_with_wrong_values_is_refused_in_one_line(tmp_path, change, said):
     path = of_two().save(tmp_path / "split.json")
     told = json.loads(path.read_text())
     change(told)
-    path.write_text(json.dumps(told))
-    with pytest.raises(PartitionError, match=said) as error:
-        Partition.load(path)
-    assert "\n" not in str(error.value)
+    for text, fault in ((json.dumps(told), said), ("[" * 9999, ""), ('{"hash": "\xff"}', "")):
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(PartitionError, match=f"is not a partition manifest .*{fault}") as error:
+            Partition.load(path)
+        assert "\n" not in str(error.value)
 
 
 def test_numbers_of_numpy_can_be_saved(small, tmp_path):

@@ -166,12 +166,12 @@ def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
 
 
 def test_a_domain_has_as_many_clients_as_its_images_allow(colourful):
-    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).int())
+    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).long())
     _, split = shifts.make(own, "domains", samples=220)
     assert split.clusters.tolist() == [0, 0, 1, 1, 1, 1]
     held = [np.concatenate([split.splits[name][c] for name in split.splits]) for c in range(6)]
     assert min(map(len, held)) >= 220
-    with pytest.raises(PartitionError, match=r"domain 0 has 501 images.*needs 600; samples says"):
+    with pytest.raises(PartitionError, match="domain 0 has 501 images, but samples is 600"):
         shifts.make(own, "domains", samples=600)
 
 
@@ -205,61 +205,47 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
     assert {len(i) for i in meant.test} == {890, 900}
 
 
-def features(digits):
-    images, tests = (
-        x.flatten(1)[:, :, None, None] / 1 for x in (digits.images, digits.test_images)
-    )
-    return dataclasses.replace(digits, images=images, test_images=tests)
-
-
-def without_tests(digits):
-    none = {"test_images": digits.test_images[:0], "test_labels": digits.test_labels[:0]}
-    return dataclasses.replace(digits, **none)
-
-
-def of_eleven(digits):
-    return dataclasses.replace(digits, classes=11)
-
-
 @pytest.mark.parametrize(
     ("version", "options", "message"),
     [
         ("sideways", {"clients": 4}, "unknown version 'sideways'"),
-        ("four", {"clients": 6}, "has 4 groups"),
-        ("four", {"clients": None}, "has 4 groups"),
-        ("four", {"clients": 0}, "has 4 groups"),
+        ("four", {"clients": 6}, "clients must be a multiple of 4"),
+        ("four", {"clients": None}, "clients must be a multiple of 4"),
         ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
-        ("four", {"clients": 400}, "too few for training"),
-        ("backdoor", {"clients": 3, "samples": 2}, "too few for training"),
+        ("four", {"clients": 400}, "0 images for training and validation, and 0 for test"),
+        ("backdoor", {"clients": 3, "samples": 2}, "2 images for training and validation"),
         ("four", {"clients": 4, "samples": -10}, "samples must be at least 1, not -10"),
-        ("domains", {"samples": 0}, "samples must be at least 1, not 0"),
+        ("domains", {"samples": 9}, "samples must be at least 10, not 9"),
         ("domains", {"clients": 4}, "clients must be None"),
         ("domains", {}, "has no domains"),
-        ("quarter-turn", {"clients": 12, "of": features}, "changes images, but .* has features"),
-        ("backdoor", {"clients": 12, "of": features}, "changes images, but .* has features"),
-        ("backdoor", {"clients": 12, "of": of_eleven}, "need ten classes; digits has 11"),
-        ("four", {"clients": 12, "of": without_tests}, "has no test images"),
-        ("backdoor", {"clients": 12, "of": without_tests}, "has no test images"),
     ],
 )
 def test_bad_requests_are_refused(digits, version, options, message):
-    images = options.get("of", lambda images: images)(digits)
     with pytest.raises(PartitionError, match=message):
-        shifts.make(images, version, **{k: v for k, v in options.items() if k != "of"})
+        shifts.make(digits, version, **options)
 
 
-def test_each_group_needs_test_images_of_its_classes(colourful):
-    few = colourful.test_labels < 5
+@pytest.mark.parametrize(
+    ("version", "change", "message"),
+    [
+        ("quarter-turn", lambda x: x.flatten(1)[..., None, None] / 1, "but digits has features"),
+        ("quarter-turn", lambda x: x[:, :, :4], "4×28 pixels would lose their ends; make them sq"),
+        ("backdoor", lambda x: x, "need ten classes; digits has 11"),
+    ],
+)
+def test_images_that_do_not_suit_a_version_are_refused(digits, version, change, message):
+    parts = {"images": change(digits.images), "test_images": change(digits.test_images)}
+    images = dataclasses.replace(digits, classes=11, **parts)
+    with pytest.raises(PartitionError, match=message):
+        shifts.make(images, version, clients=12, samples=20)
+
+
+@pytest.mark.parametrize("tested", [range(5), ()])
+def test_each_group_needs_test_images_of_its_classes(colourful, tested):
+    few = torch.isin(colourful.test_labels, torch.tensor(tested))
     tests = {"test_images": colourful.test_images[few], "test_labels": colourful.test_labels[few]}
-    with pytest.raises(PartitionError, match="a group has classes without any"):
+    with pytest.raises(PartitionError, match=r"a group has classes without any|has no test images"):
         shifts.make(dataclasses.replace(colourful, **tests), "backdoor", clients=3)
-
-
-def test_images_that_are_not_square_are_not_turned_by_a_right_angle(small):
-    parts = {name: getattr(small, name)[:, :, :4] for name in ("images", "test_images")}
-    wide = dataclasses.replace(small, **parts)
-    with pytest.raises(PartitionError, match="4×8 pixels would lose their ends; make them square"):
-        shifts.make(wide, "quarter-turn", clients=4, samples=20)
 
 
 @pytest.mark.parametrize("samples", [23, 40, 61])
@@ -272,9 +258,3 @@ def test_each_client_has_its_number_of_samples_of_any_number_of_classes(pool_of,
     for own in held:
         assert np.ptp(np.bincount(labels[own], minlength=7)) <= 1
     assert len(np.unique(np.concatenate(held))) == 4 * samples
-
-
-def test_a_client_of_a_domain_has_validation_and_test_images(colourful):
-    pacs = dataclasses.replace(colourful, domains=torch.arange(len(colourful.labels)) % 2)
-    with pytest.raises(PartitionError, match="no image for validation or none for test"):
-        shifts.make(pacs, "domains", samples=3)

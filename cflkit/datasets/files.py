@@ -44,11 +44,16 @@ def roots() -> list[Path]:
     return [folder, CACHE]
 
 
-def room() -> int:
-    """Return how many bytes one's own data may have: half of the free memory, at most `LARGEST`."""
-    import psutil
-
-    return min(LARGEST, psutil.virtual_memory().available // 2)
+@contextmanager
+def reading(path: Path, taken: str) -> Iterator[None]:
+    """Turn what is raised for a damaged file into a `DatasetError` that says what is taken."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except Exception as error:  # what libraries raise depends on where the file is damaged
+        why = " ".join(str(error).split())
+        raise DatasetError(f"{path} cannot be read ({why}); {taken}") from error
 
 
 def read_arrays(path: Path, only: Collection[str] = ()) -> dict[str, NDArray[Any]]:
@@ -56,32 +61,22 @@ def read_arrays(path: Path, only: Collection[str] = ()) -> dict[str, NDArray[Any
 
     What else is in the archive is left out.
     """
-    if path.is_file() and not zipfile.is_zipfile(path):
-        raise DatasetError(f"{path} is no .npz file, which np.savez writes")
-    try:
+    with reading(path, "files .npz are taken, in which np.savez has put numbers or texts"):
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-        check_size(path, sum(member.file_size for member in members))
-        names = [member.filename.removesuffix(".npy") for member in members]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"it has {twice[0]} twice")
+            check_size(path, sum(member.file_size for member in archive.infolist()))
         with np.load(path, allow_pickle=False) as arrays:
             wanted = [key for key in arrays if key in only or not only]
             return {key: held for key in wanted if isinstance(held := arrays[key], np.ndarray)}
-    except DatasetError:
-        raise
-    except Exception as error:  # what is raised depends on where the file is damaged
-        why = " ".join(str(error).split())
-        if "allow_pickle" in why:
-            why = "arrays of objects are not read; give numbers, or texts by astype(str)"
-        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {why}") from error
 
 
 def check_size(path: Path, size: int) -> None:
-    """Raise a `DatasetError` if data have too many bytes to be read into memory."""
-    if size > (most := room()):
-        needed = f"{size / 2**30:.3g} GiB in memory, but {most / 2**30:.3g} GiB is the most here"
-        raise DatasetError(f"{path} would have {needed}; give fewer or smaller samples")
+    """Raise a `DatasetError` if data have too many bytes: half of the free memory, or `LARGEST`."""
+    import psutil
+
+    most = min(LARGEST, psutil.virtual_memory().available // 2)
+    if size > most:
+        needed, free = (f"{count / 2**30:.3g} GiB" for count in (size, most))
+        raise DatasetError(f"{path} would need {needed} of memory, but {free} is the most here")
 
 
 def md5_of(path: Path) -> str:
@@ -137,8 +132,7 @@ class DataFiles:
         """Check the MD5 of ``path``, note that the file was read, and return the path."""
         if (computed := md5_of(path)) != md5:
             sums = f"its MD5 is {computed}, but the published one is {md5}"
-            advice = f"delete the file and load {self.name} again"
-            raise DatasetError(f"{self.name}: {path} is damaged: {sums}; {advice}")
+            raise DatasetError(f"{self.name}: {path} is damaged: {sums}; delete the file")
         self.md5[relative] = md5
         return path
 

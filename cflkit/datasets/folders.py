@@ -1,110 +1,92 @@
 """Folders of pictures: one folder per class.
 
-There may be ``train`` and ``test`` with the same such folders, or one folder per client with some
-of them, whose images then have owners.
+There may be ``train`` and ``test`` with such folders, or one folder per client with some of them,
+whose images then have owners.
 
 Pictures have the formats of `FORMATS`, 8 bits per pixel and one size. They are turned as their EXIF
 says, and put on white where they are transparent; of several pages, the first is taken. Hidden
-files and folders, and files of other formats, are left out. `Notes` counts all of that.
+files and folders, and files of other formats, are left out. Notes count all of that.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import torch
+from numpy.typing import NDArray
 from PIL.ExifTags import Base
 from PIL.ImageOps import exif_transpose
 from torch import Tensor
 
-from cflkit.datasets.files import DatasetError, check_size, md5_of_folder
-from cflkit.datasets.images import ImageSet, as_rgb, opened
-from cflkit.datasets.labels import checked_names, in_order, one_form
+from cflkit._files import check_regular
+from cflkit.datasets.files import DatasetError, check_size, md5_of_folder, reading
+from cflkit.datasets.labels import Array, checked_names, in_order
 
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 TAKEN = (
-    "one folder of images per class is taken, or such folders in 'train' and 'test' alone, or in "
-    "one folder per client"
+    "one folder of pictures per class is taken, or such folders in 'train' and 'test' alone, or "
+    f"such folders in one folder per client; pictures are {', '.join(FORMATS)}"
 )
+SPLITS = {"train", "test", "val", "valid", "validation"}
 # What systems write into folders, which is never a picture
 LITTER = {"thumbs.db", "desktop.ini", ".ds_store"}
 
 
-@dataclass
-class Notes:
-    """What was left out of one's own data and what was changed, each with its number."""
-
-    left: Counter[str] = field(default_factory=Counter)
-    changed: Counter[str] = field(default_factory=Counter)
-
-    def line(self, images: ImageSet) -> str:
-        """Say in one line what was taken, left out and changed."""
-        total = len(images.labels) + len(images.test_labels)
-        text = f"{images.name}: took {total} samples of {images.classes} classes"
-        for what, counts in (("left out", self.left), ("note", self.changed)):
-            listed = [f"{count} × {name}" if count else name for name, count in counts.items()]
-            text += f"; {what}: {', '.join(listed)}" if listed else ""
-        return " ".join(text.split())
-
-
 @cache
-def readable() -> tuple[str, ...]:
-    """Return the formats that can be read here."""
+def endings() -> dict[str, str]:
+    """Return the endings of file names that can be read here, each with its format."""
     PIL.Image.init()
-    return tuple(form for form in FORMATS if form in PIL.Image.OPEN)
+    known = PIL.Image.registered_extensions().items()
+    return {end: form for end, form in known if form in FORMATS and form in PIL.Image.OPEN}
 
 
-@cache
-def endings() -> frozenset[str]:
-    """Return the endings of file names of these formats."""
-    known = PIL.Image.registered_extensions()
-    return frozenset(ending for ending, form in known.items() if form in readable())
+def read_folder(folder: Path, notes: Counter[str]) -> tuple[dict[str, Array], str]:
+    """Read one folder per class, one such folder per client, or such folders of train and test.
+
+    Return the arrays that an ``.npz`` file of these pictures has, and the pictures' MD5.
+    """
+    parts = parts_of(folder)
+    for place in sorted({folder, *parts}):
+        notes.update(["picture beside the folders"] * len(pictures_in(place, notes)))
+    paths: list[Path] = []
+    classes: list[str] = []
+    holders: list[int] = []
+    for holder, part in enumerate(parts):
+        names = folders_in(part)
+        forms = checked_names(names, f"folders of {part}")
+        for name, form in zip(names, forms, strict=True):
+            pictures = pictures_in(part / name, notes)
+            if folders_in(part / name) or not pictures:
+                raise DatasetError(f"{part / name} has folders, or no pictures; {TAKEN}")
+            paths += pictures
+            classes += [form] * len(pictures)
+            holders += [holder] * len(pictures)
+    images, labels, clients = read_all(folder, paths, notes), np.array(classes), np.array(holders)
+    arrays = {"images": images, "labels": labels}
+    if [part.name for part in parts] == ["test", "train"]:
+        test = clients == 0
+        arrays = {"images": images[~test], "labels": labels[~test]}
+        arrays |= {"test_images": images[test], "test_labels": labels[test]}
+    elif len(parts) > 1:
+        arrays["clients"] = clients
+    return arrays, md5_of_folder(folder, paths)
 
 
-def from_folder(folder: Path, notes: Notes) -> ImageSet:
-    """Load images of one folder per class, of one such folder per client, or of train and test."""
+def parts_of(folder: Path) -> list[Path]:
+    """Return what holds folders of classes: the folder itself, test and train, or each client."""
     entries = folders_in(folder)
-    if not entries:
-        raise DatasetError(f"{folder} has no folders; {TAKEN}")
     within = [bool(folders_in(folder / entry)) for entry in entries]
     nested, divided = all(within), entries == ["test", "train"]
-    splits = {"train", "test", "val", "valid", "validation"} & {name.lower() for name in entries}
+    splits = SPLITS & {name.lower() for name in entries}
     # A class, but no client, may be called like one of the splits
-    fits = nested == any(within) and len(splits) <= (not nested)
-    if not (nested if divided else fits):
-        raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {TAKEN}")
-    parts = [folder / entry for entry in entries] if nested else [folder]
-    for place in {folder, *parts}:
-        notes.left.update(left_beside(place))
-    names = [checked_names(folders_in(part), f"folders of {part}") for part in parts]
-    if divided and names[0] != names[1]:
-        fault = f"test has the classes {', '.join(names[0])}, and train {', '.join(names[1])}"
-        raise DatasetError(f"{folder}: {fault}; they must be the same")
-    classes = in_order(chain(*names))
-    pictures = [pictures_of_classes(part, classes, notes) for part in parts]
-    paths = [path for part in pictures for path, _ in part]
-    check_sizes(folder, paths)
-    images = [torch.stack([read(path, notes) for path, _ in part]) for part in pictures]
-    labels = [torch.tensor([label for _, label in part]) for part in pictures]
-    tests = images[0][:0], labels[0][:0]
-    if divided:
-        tests = images.pop(0), labels.pop(0)
-    owners = torch.arange(len(images)).repeat_interleave(torch.tensor([*map(len, images)]))
-    return ImageSet(
-        folder.name,
-        torch.cat(images),
-        torch.cat(labels),
-        *tests,
-        len(classes),
-        files={folder.name: md5_of_folder(folder, paths)},
-        owners=owners if len(images) > 1 else None,
-        class_names=tuple(classes),
-    )
+    fits = nested if divided else nested == any(within) and len(splits) <= (not nested)
+    if not (entries and fits):
+        raise DatasetError(f"{folder} has {', '.join(entries) or 'no folders'}; {TAKEN}")
+    return [folder / entry for entry in entries] if nested else [folder]
 
 
 def folders_in(folder: Path) -> list[str]:
@@ -112,85 +94,72 @@ def folders_in(folder: Path) -> list[str]:
     return in_order(e.name for e in folder.iterdir() if e.is_dir() and e.name[0] != ".")
 
 
-def left_beside(folder: Path) -> list[str]:
-    """Name what lies beside folders of classes, once for each thing."""
-    entries = [entry for entry in folder.iterdir() if entry.name.lower() not in LITTER]
-    hidden = ["hidden" for entry in entries if entry.name[0] == "."]
-    files = [entry for entry in entries if entry.name[0] != "." and not entry.is_dir()]
-    return hidden + ["file beside the folders"] * len(files)
-
-
-def pictures_of_classes(
-    folder: Path, classes: Sequence[str], notes: Notes
-) -> list[tuple[Path, int]]:
-    """Return the paths and labels of the pictures in the folders of classes in a folder."""
-    held: list[tuple[Path, int]] = []
-    for name in folders_in(folder):
-        if folders_in(folder / name):
-            raise DatasetError(f"{folder / name} has folders; {TAKEN}")
-        label = classes.index(one_form(name))
-        held += [(path, label) for path in pictures_in(folder / name, notes)]
-    return held
-
-
-def pictures_in(folder: Path, notes: Notes) -> list[Path]:
-    """Return the paths of a class's pictures by name; what is left out is told."""
+def pictures_in(folder: Path, notes: Counter[str]) -> list[Path]:
+    """Return the paths of the pictures in a folder by name; what is left out is noted."""
     pictures = []
     for path in sorted(folder.iterdir()):
-        if path.name.lower() in LITTER:
+        if path.name.lower() in LITTER or (path.is_dir() and path.name[0] != "."):
             continue
         if path.name[0] == ".":
-            notes.left["hidden"] += 1
-        elif path.suffix.lower() not in endings():
-            notes.left[path.suffix or "file without an ending"] += 1
-        elif not path.is_file():  # opening a FIFO would wait for ever
-            raise DatasetError(f"{path} is no file; is it a link to one that is gone?")
-        else:
+            notes["hidden"] += 1
+        elif path.suffix.lower() in endings():
             pictures.append(path)
-    if not pictures:
-        known = ", ".join(sorted(endings()))
-        raise DatasetError(f"{folder} has no picture; endings are {known}")
+        else:
+            notes[path.suffix or "file without an ending"] += 1
     return pictures
 
 
-def check_sizes(folder: Path, paths: Sequence[Path]) -> None:
-    """Check by the files' heads that all pictures have one size, and that memory has room."""
-    sizes = []
+def read_all(folder: Path, paths: Sequence[Path], notes: Counter[str]) -> NDArray[np.uint8]:
+    """Read pictures of one size as ``[N, height, width, 3]``, if memory has room for them."""
+    pixels = 0
     for path in paths:
-        with opened(path, readable()) as picture:
-            width, height = picture.size
-            sizes.append((height, width) if orientation(picture) >= 5 else (width, height))
-        if sizes[-1] != sizes[0]:
-            seen = " and not ".join(f"{w}×{h}" for w, h in (sizes[-1], sizes[0]))
-            raise DatasetError(f"{path} has {seen} pixels; scale all images to one size first")
-    # Each is read before all are joined, which takes their bytes twice
-    check_size(folder, sum(2 * 3 * width * height for width, height in sizes))
+        with opened(path) as picture:
+            pixels += picture.width * picture.height
+    check_size(folder, 2 * 3 * pixels)  # each is read before all are joined
+    images = [read(path, notes) for path in paths]
+    for path, image in zip(paths, images, strict=True):
+        if image.shape != images[0].shape:
+            seen = " and not ".join(f"{x.shape[1]}×{x.shape[0]}" for x in (image, images[0]))
+            raise DatasetError(f"{path} has {seen} pixels; pictures of one size are taken")
+    return np.stack(images)
 
 
-def orientation(picture: PIL.Image.Image) -> int:
-    """Return how EXIF says that a picture is turned; 1 if it is upright, from 5 on by 90°."""
-    turned = picture.getexif().get(Base.Orientation, 1)
-    return turned if turned in range(1, 9) else 1
-
-
-def read(path: Path, notes: Notes) -> Tensor:
-    """Read a picture as ``[3, height, width]``, uint8, as it is to be seen."""
-    with opened(path, readable()) as picture:
+def read(path: Path, notes: Counter[str]) -> NDArray[np.uint8]:
+    """Read a picture as ``[height, width, 3]``, as it is to be seen."""
+    with opened(path) as picture:
         if (pages := getattr(picture, "n_frames", 1)) > 1:
-            notes.left["further page of a file"] += pages - 1
-        if any(";16" in str(tile) for tile in getattr(picture, "tile", ())):
-            notes.changed["from 16 to 8 bits per value"] += 1
-        if orientation(picture) > 1:
-            notes.changed["turned as EXIF says"] += 1
+            notes["further page of a file"] += pages - 1
+        if picture.getexif().get(Base.Orientation) in range(2, 9):
+            notes["turned as EXIF says"] += 1
         upright = exif_transpose(picture)
         if not upright.has_transparency_data or upright.mode[0] in "IF":
             return as_rgb(upright, path)
         layered = upright.convert("RGBA")
         if layered.getchannel("A").getextrema() != (255, 255):
-            notes.changed["transparent and put on white"] += 1
-            white = PIL.Image.new("RGBA", layered.size, "white")
-            layered = PIL.Image.alpha_composite(white, layered)
-            if not np.ptp(np.asarray(layered), axis=(0, 1)).any():
-                advice = "put transparent pictures on a background of your choice first"
-                raise DatasetError(f"nothing of {path} is seen on white; {advice}")
-        return as_rgb(layered, path)
+            notes["transparent and put on white"] += 1
+        white = PIL.Image.new("RGBA", layered.size, "white")
+        return as_rgb(PIL.Image.alpha_composite(white, layered), path)
+
+
+def read_picture(path: Path) -> Tensor:
+    """Read a picture of 8 bits per pixel as it is stored, ``[3, height, width]``, uint8."""
+    with opened(path) as picture:
+        return torch.from_numpy(as_rgb(picture, path)).permute(2, 0, 1)
+
+
+def as_rgb(picture: PIL.Image.Image, path: Path) -> NDArray[np.uint8]:
+    """Convert a picture to ``[height, width, 3]``."""
+    if picture.mode[0] in "IF":  # the conversion to RGB would clip them
+        raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz file")
+    return np.array(picture.convert("RGB"))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[PIL.Image.Image]:
+    """Open a picture for the block, in which damage to its file becomes a `DatasetError`."""
+    formats = tuple(endings().values())
+    with (
+        reading(path, "whole pictures are taken"),
+        PIL.Image.open(check_regular(path), formats=formats) as picture,
+    ):
+        yield picture

@@ -1,12 +1,10 @@
 """Images with labels, and how arrays become such: what named sets and one's own data share."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-import PIL.Image
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,12 +13,15 @@ from cflkit.datasets.files import DatasetError
 from cflkit.datasets.labels import Array, Labels
 
 PIXELS = (
-    "images [N, height, width], or with 1 or 3 channels second or last, are taken, of bytes up to "
-    "255 or of floats from 0 to 1. Divide all, also of the test set and in other files, by one "
-    "number, the largest value of a pixel; numbers below 0 are taken as 'features' [N, d]"
+    "images [N, height, width], or with 1 or 3 channels second or last, are taken, of uint8 up to "
+    "255, of floats from 0 to 1, or of bool; divide all by one number, that of white"
 )
 # Squares of larger values overflow in float32, so that no training would stay finite
 LARGEST_VALUE = 1e18
+IMAGES = (
+    "tensors [N, channels, height, width] are taken, uint8 for images, floating-point below "
+    f"{LARGEST_VALUE:g} for features, with the same in the test set"
+)
 
 
 @dataclass(frozen=True)
@@ -79,47 +80,44 @@ class ImageSet:
         return channels, height, width
 
     def fault(self) -> str | None:
-        """Return what is wrong with the tensors, and what to do; None if they are right."""
-        for what, images, labels in (
-            ("images", self.images, self.labels),
-            ("test images", self.test_images, self.test_labels),
+        """Return what is seen in the tensors, and what is taken; None if they are right."""
+        for what, images in (("images", self.images), ("test images", self.test_images)):
+            if not (
+                isinstance(images, Tensor)
+                and images.ndim == 4
+                and (images.dtype, images.shape[1:]) == (self.images.dtype, self.images.shape[1:])
+                and 0 not in images.shape[1:]
+                and (images.dtype == torch.uint8 or images.is_floating_point())
+                and within(images, -LARGEST_VALUE, LARGEST_VALUE)
+            ):
+                return f"{what} are {described(images)}; {IMAGES}"
+        for what, numbers, count, limit in (
+            ("labels", self.labels, len(self.images), self.classes),
+            ("test labels", self.test_labels, len(self.test_images), self.classes),
+            ("domains", self.domains, len(self.images), math.inf),
+            ("clients (owners)", self.owners, len(self.images), math.inf),
         ):
-            if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
-                return f"{what} and labels must be tensors; torch.from_numpy makes them from arrays"
-            if images.ndim != 4 or images.shape[1:] != self.images.shape[1:]:
-                advice = "[N, channels, height, width] of one size; images[:, None] adds a channel"
-                return f"{what} have the shape {tuple(images.shape)}, not {advice}"
-            if 0 in images.shape[1:]:
-                return f"{what} of the shape {tuple(images.shape)} have nothing to learn from"
-            if images.dtype != torch.uint8 and not images.is_floating_point():
-                return f"{what} are {images.dtype}; images must be uint8, and features floats"
-            if images.is_floating_point() and images.numel():
-                low, high = images.aminmax()
-                if not max(-low, high) < LARGEST_VALUE:  # also where one is NaN
-                    advice = f"they must be finite and below {LARGEST_VALUE:g}"
-                    return f"{what} have values from {low:g} to {high:g}; {advice}"
-            if labels.shape[:1] != images.shape[:1]:
-                return f"{len(images)} {what} and {labels.numel()} labels; each needs one label"
-            if labels.dtype != torch.int64 or labels.ndim != 1:
-                seen = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
-                advice = "each needs one label of int64, as labels.long()"
-                return f"{len(images)} {what} and {seen}; {advice}"
-            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-                seen = f"from {int(labels.min())} to {int(labels.max())}"
-                return f"{what} have labels {seen}; they must be from 0 to {self.classes - 1}"
-        if self.images.dtype != self.test_images.dtype:
-            types = f"{self.images.dtype} and {self.test_images.dtype}"
-            return f"images and test images are {types}; both must have the same type"
-        for what, numbers in (("domains", self.domains), ("clients (owners)", self.owners)):
-            if numbers is None:
-                continue
-            if len(numbers) != len(self.images):
-                return f"{len(numbers)} {what} for {len(self.images)} images"
-            if numbers.ndim != 1 or numbers.is_floating_point() or (numbers < 0).any():
-                return f"{what} must be whole numbers from 0, one per image"
-        if self.class_names is not None and len(self.class_names) != self.classes:
-            return f"{len(self.class_names)} names of classes for {self.classes} classes"
+            if numbers is not None and not (
+                isinstance(numbers, Tensor)
+                and (numbers.dtype, numbers.shape) == (torch.int64, (count,))
+                and within(numbers, -1, limit)
+            ):
+                seen = f"{what} are {described(numbers)} for {count} images"
+                return f"{seen}; [N] of int64 from 0 on is taken, labels below {self.classes}"
         return None
+
+
+def within(values: Tensor, low: float, high: float) -> bool:
+    """Return whether all values lie between two bounds, which no NaN does."""
+    return not values.numel() or bool(low < values.min() and values.max() < high)
+
+
+def described(values: Any) -> str:
+    """Say what a tensor holds, or of which type a value is that is no tensor."""
+    if not isinstance(values, Tensor):
+        return f"no tensor, but of the type {type(values).__name__}"
+    span = f" from {values.min():g} to {values.max():g}" if values.numel() else ""
+    return f"{values.dtype} of the shape {tuple(values.shape)}{span}"
 
 
 def fifth_for_test(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -158,40 +156,9 @@ def as_images(images: Array, what: str) -> Tensor:
 
 
 def as_features(features: Array, what: str) -> Tensor:
-    """Convert finite features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
+    """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
     if features.ndim != 2 or features.dtype.kind not in "fiu":
-        seen = f"the shape {features.shape} and the type {features.dtype}"
-        raise DatasetError(f"{what} have {seen}; give numbers of the shape [N, d]")
-    with np.errstate(over="ignore"):
-        values = features.astype(np.float32)
-    rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
-    if len(rows):
-        beyond = f"in {len(rows)} rows, first in {rows[0]}"
-        raise DatasetError(f"{what} have NaN, infinity or numbers beyond float32 {beyond}")
-    return torch.from_numpy(values)[:, :, None, None]
-
-
-def read_picture(path: Path) -> Tensor:
-    """Read a picture of 8 bits per pixel from its file as ``[3, height, width]``, uint8."""
-    with opened(path) as picture:
-        return as_rgb(picture, path)
-
-
-def as_rgb(picture: PIL.Image.Image, path: Path) -> Tensor:
-    """Convert a picture to ``[3, height, width]``, uint8."""
-    if picture.mode[0] in "IF":  # the conversion to RGB would clip them
-        raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz file")
-    return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
-
-
-@contextmanager
-def opened(path: Path, formats: tuple[str, ...] | None = None) -> Iterator[PIL.Image.Image]:
-    """Open a picture for the block, in which damage to its file becomes a `DatasetError`."""
-    try:
-        with PIL.Image.open(path, formats=formats) as picture:
-            yield picture
-    except DatasetError:
-        raise
-    except Exception as error:  # what Pillow raises for damaged files depends on their format
-        why = " ".join(str(error).split())
-        raise DatasetError(f"{path} is damaged ({why})") from error
+        seen = f"{features.dtype} of the shape {features.shape}"
+        raise DatasetError(f"{what} are {seen}; numbers [N, d] are taken")
+    with np.errstate(over="ignore"):  # an `ImageSet` refuses infinity
+        return torch.from_numpy(features.astype(np.float32))[:, :, None, None]

@@ -13,9 +13,10 @@ from cflkit.datasets.files import DatasetError
 
 Array = NDArray[Any]
 Labels = NDArray[np.int64]
-NUMBERS = "whole numbers [N] are taken, one per sample"
-WITHOUT_GAPS = f"{NUMBERS}, from 0 on without gaps"
-NAMED = "or names; test_labels are numbered or named together with labels"
+TAKEN = (
+    "whole numbers [N] from 0 on without gaps are taken, one per sample, or names for classes; "
+    "test_labels are numbered or named together with labels"
+)
 # What tables of all kinds write where there is no value
 MISSING = {"", "nan", "NaN", "NAN", "None", "NA", "N/A", "<NA>", "NaT", "NULL", "null"}
 
@@ -42,10 +43,10 @@ def names_in(labels: Array, what: str) -> tuple[list[str], Labels]:
     flat = flattened(labels, what)
     try:
         texts = np.char.decode(flat, "utf-8") if flat.dtype.kind == "S" else flat.astype(str)
-    except UnicodeDecodeError as error:
+        values, places = np.unique(texts, return_inverse=True)
+        return checked_names(values.tolist(), what), places.astype(np.int64)
+    except UnicodeError as error:
         raise DatasetError(f"{what} have names that are not UTF-8 ({error})") from error
-    values, places = np.unique(texts, return_inverse=True)
-    return checked_names(values.tolist(), what), places.astype(np.int64)
 
 
 def checked_names(names: Sequence[str], what: str) -> list[str]:
@@ -56,15 +57,13 @@ def checked_names(names: Sequence[str], what: str) -> list[str]:
     DatasetError
         Two names have the same form, or one stands for a value that is missing.
     """
-    forms = [one_form(name) for name in names]
-    if absent := sorted(MISSING & set(forms)):
-        advice = "leave out samples without a class, or give this class another name"
-        raise DatasetError(f"{what} have the name {absent[0]!r}, as of a missing value; {advice}")
-    form, count = Counter(forms).most_common(1)[0]
-    if count > 1:
-        alike = ", ".join(ascii(name) for name in names if one_form(name) == form)
-        raise DatasetError(f"{what} have {form!r} in {count} forms, {alike}; give it in one form")
-    return forms
+    forms = {name: one_form(name) for name in names}
+    counts = Counter(forms.values())
+    if doubtful := [name for name, form in forms.items() if form in MISSING or counts[form] > 1]:
+        seen = ", ".join(map(ascii, doubtful))
+        taken = "each name is taken in one form, and none that stands for a missing value"
+        raise DatasetError(f"{what} have the names {seen}; {taken}")
+    return list(forms.values())
 
 
 def one_form(name: str) -> str:
@@ -86,26 +85,23 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=key)
 
 
-def flattened(labels: Array, what: str, form: str = NUMBERS) -> Array:
+def flattened(labels: Array, what: str) -> Array:
     """Return labels ``[N]`` or ``[N, 1]`` as ``[N]``; raise a `DatasetError` for other shapes."""
     if not labels.ndim or not labels.size or labels.size != len(labels):
-        raise DatasetError(f"{what} have the shape {labels.shape}; {form}")
+        raise DatasetError(f"{what} have the shape {labels.shape}; {TAKEN}")
     return labels.reshape(-1)
 
 
-def whole(labels: Array, what: str, form: str = NUMBERS) -> Labels:
-    """Convert whole numbers ``[N]`` to int64; a `DatasetError` if they are something else."""
-    flat = flattened(labels, what, form)
+def whole(labels: Array, what: str, every: bool = False) -> Labels:
+    """Convert whole numbers ``[N]`` from 0 on to int64; a `DatasetError` if they are none.
+
+    With ``every``, no number may be missing.
+    """
+    flat = flattened(labels, what)
     if flat.dtype.kind not in "iu":
-        raise DatasetError(f"{what} have the type {labels.dtype}; {form}")
-    return flat.astype(np.int64)
-
-
-def as_labels(labels: Array, what: str, form: str = WITHOUT_GAPS, every: bool = True) -> Labels:
-    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
-    numbers = whole(labels, what, form)
-    values = np.unique(numbers)
+        raise DatasetError(f"{what} have the type {labels.dtype}; {TAKEN}")
+    values = np.unique(flat)
     if values[0] < 0 or (every and values[-1] >= len(values)):
         span = f"{len(values)} values from {values[0]} to {values[-1]}"
-        raise DatasetError(f"{what} have {span}; {form}")
-    return numbers
+        raise DatasetError(f"{what} have {span}; {TAKEN}")
+    return flat.astype(np.int64)

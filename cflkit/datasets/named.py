@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import os
 import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,15 +23,9 @@ from torch import Tensor
 
 from cflkit._project import import_package
 from cflkit.datasets import own_data
-from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays
-from cflkit.datasets.images import (
-    Array,
-    ImageSet,
-    as_features,
-    as_images,
-    fifth_for_test,
-    read_picture,
-)
+from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays, reading
+from cflkit.datasets.folders import read_picture
+from cflkit.datasets.images import Array, ImageSet, as_features, as_images, fifth_for_test
 
 # Reads images, labels, test images and test labels, and the domains of the images if there are any.
 # Images have any shape that `as_images` converts; features are ``[N, d]``
@@ -170,25 +163,20 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     ]
     single = [path for name in names if (path := files.locate(f"EMNIST/raw/{name}.gz"))]
     if len(single) == len(names) and set(names) <= MD5.keys():
-        contents = [unpacked(path) for path in single]
-        for name, path, data in zip(names, single, contents, strict=True):
-            files.md5[name] = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            if files.md5[name] != MD5[name]:
-                raise DatasetError(f"{files.name}: {path} is damaged; delete it and load it again")
+        contents = []
+        for name, path in zip(names, single, strict=True):
+            with reading(path, f"delete it and load {files.name} again"):
+                data = gzip.decompress(path.read_bytes())
+                files.md5[name] = hashlib.md5(data, usedforsecurity=False).hexdigest()
+                if files.md5[name] != MD5[name]:
+                    raise ValueError(f"its contents have the MD5 {files.md5[name]}")
+            contents.append(data)
     else:
         archive = files.fetch("EMNIST/raw/gzip.zip", EMNIST.md5, [EMNIST.url])
         with zipfile.ZipFile(archive) as members:
             contents = [gzip.decompress(members.read(f"gzip/{name}.gz")) for name in names]
     images, labels, test_images, test_labels = map(idx, contents)
     return images.mT, labels - first, test_images.mT, test_labels - first
-
-
-def unpacked(path: Path) -> bytes:
-    """Return the contents of a gzip file; nothing, which fits no checksum, if it is damaged."""
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        return b""
 
 
 def cifar10(files: DataFiles) -> Sequence[Array]:
@@ -199,9 +187,6 @@ def cifar10(files: DataFiles) -> Sequence[Array]:
     )
     names = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
     for filename, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, names]:
-        if not (folder / filename).exists():
-            advice = f"delete the folder and load {files.name} again, or unpack {CIFAR10.url}"
-            raise DatasetError(f"{files.name}: {folder} has no {filename}; {advice}")
         files.verified(f"{CIFAR10.base_folder}/{filename}", folder / filename, md5)
     train, test = (CIFAR10(folder.parent, train=part) for part in (True, False))
     return train.data, np.array(train.targets), test.data, np.array(test.targets)
@@ -248,35 +233,31 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     The images have 227×227 pixels; a smaller ``side`` scales them down. The source defines no test
     split. Every image is therefore in the pool, and the central test set is empty.
     """
-    datasets = import_package("torchvision.datasets")
     transforms = import_package("torchvision.transforms.v2.functional")
-    remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
     folder = files.locate("PACS")
     if folder is None:
+        remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
         raise files.missing("PACS", remedy + "https://domaingeneralization.github.io")
-    pictures: list[tuple[str, int]] = []
+    paths: list[Path] = []
+    labels: list[int] = []
     for domain, count in PACS.items():
-        try:
-            members = datasets.ImageFolder(folder / domain)
-        except FileNotFoundError as error:
-            raise files.missing(f"PACS/{domain}", "unpack the whole of PACS") from error
-        if len(members.classes) != 7 or len(members) != count:
-            held = f"{len(members)} images of {len(members.classes)} classes, not {count} of 7"
-            where = f"{files.name}: {folder / domain} holds"
-            raise DatasetError(f"{where} {held}; unpack the whole of PACS")
-        pictures += members.samples
-    paths, labels = zip(*pictures, strict=True)
+        found = sorted((folder / domain).glob("*/*.[jp][pn]g"))
+        classes = sorted({path.parent.name for path in found})
+        if (len(found), len(classes)) != (count, 7):
+            held = f"{len(found)} images of {len(classes)} classes, not {count} of 7"
+            raise DatasetError(f"{files.name}: {folder / domain} holds {held}; unpack all of PACS")
+        paths += found
+        labels += [classes.index(path.parent.name) for path in found]
     images = []
     for path in paths:
-        image = read_picture(Path(path))
+        image = read_picture(path)
         if image.shape == (3, 227, 227):
             image = transforms.resize(image, [side, side], antialias=True)
         if image.shape != (3, side, side):
             size = f"{image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}"
-            advice = "the original images are 'pacs', those of 64 pixels 'pacs-64'"
-            raise DatasetError(f"{files.name}: {path} has {size}; {advice}")
+            raise DatasetError(f"{files.name}: {path} has {size}")
         images.append(image.numpy())
-    files.md5["PACS"] = md5_of_folder(folder, map(Path, paths))
+    files.md5["PACS"] = md5_of_folder(folder, paths)
     pool, numbers = np.stack(images), np.array(labels)
     return pool, numbers, pool[:0], numbers[:0], np.repeat(np.arange(4), list(PACS.values()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,33 +176,28 @@ class Partition:
     def load(cls, path: str | Path) -> Partition:
         """Read a manifest; raise a `PartitionError` if it is none or was altered."""
         try:
-            manifest = Manifest.model_validate_json(check_regular(Path(path)).read_bytes())
-        except OSError as error:
-            raise PartitionError(f"{path} cannot be read ({error})") from error
-        except ValidationError as error:
-            reason = one_line(error)
+            return cls.from_manifest(check_regular(Path(path)).read_bytes())
+        except (OSError, ValidationError, PartitionError) as error:
+            reason = one_line(error) if isinstance(error, ValidationError) else error
             raise PartitionError(f"{path} is not a partition manifest ({reason})") from error
+
+    @classmethod
+    def from_manifest(cls, content: bytes) -> Partition:
+        """Build the partition of a manifest, and compare its hashes with those that it states."""
+        manifest = Manifest.model_validate_json(content)
         held = [client.model_dump() for client in manifest.clients]
         clusters = [client.pop("cluster") for client in held]
-        if len({tuple(client) for client in held}) > 1 or len({c is None for c in clusters}) > 1:
-            raise PartitionError(
-                f"{path} is not a partition manifest: all clients must have the same splits, and "
-                "all or none a known cluster"
-            )
+        known = None if None in clusters else np.array(clusters, dtype=np.int64)
         more = {
-            name: [np.array(client[name], dtype=np.int64) for client in held] for name in held[0]
+            name: [np.array(client.get(name, ()), dtype=np.int64) for client in held]
+            for name in dict.fromkeys(chain(*held))
         }
         train, test = more.pop("train"), more.pop("test")
-        known = None if None in clusters else np.array(clusters, dtype=np.int64)
-        try:
-            partition = cls(manifest.dataset, train, test, known, manifest.recipe, more)
-        except PartitionError as error:
-            raise PartitionError(f"{path}: {error}") from error
+        partition = cls(manifest.dataset, train, test, known, manifest.recipe, more)
         for what in ("hash", "recipe_hash"):
             stated, computed = getattr(manifest, what), getattr(partition, what)
             if stated not in (None, computed):
-                fault = f"it states the {what} {stated}, but has {computed}"
-                raise PartitionError(f"{path} was altered: {fault}")
+                raise PartitionError(f"it was altered: its {what} is {computed}, not {stated}")
         return partition
 
 
@@ -213,10 +209,10 @@ def local_splits(
     ``parts`` may draw from the same generator: each part is split before the next one is drawn.
     """
     train, test = [], []
-    for part in parts:
+    for client, part in enumerate(parts):
         shuffled = generator.permutation(part)
         if len(part) < 2:
-            raise PartitionError("all draws of a client are the same sample; use more draws")
+            raise PartitionError(f"client {client} has fewer than two different samples")
         # Both sets need a sample, even where repeated draws left the client with very few
         tests = min(max(round(LOCAL_TEST_SHARE * len(part)), 1), len(part) - 1)
         train.append(np.sort(shuffled[tests:]))
@@ -234,15 +230,10 @@ def seeded(seed: int) -> np.random.Generator:
 
 def fault_of(numbers: Any, unique: bool = True) -> str | None:
     """Return what is wrong with a client's indices or with clusters ``[n]``; None if nothing is."""
-    if not isinstance(numbers, np.ndarray) or numbers.ndim != 1:
-        return "must be an array of one dimension; np.array makes it from a list"
-    if numbers.dtype not in (np.int64, np.int32):
-        # PyTorch takes bool and uint8 for masks
-        advice = {
-            "b": "np.flatnonzero makes indices from a mask",
-            "U": "np.unique(names, return_inverse=True)[1] numbers names",
-        }.get(numbers.dtype.kind, "it must have whole numbers of int64")
-        return f"has the type {numbers.dtype}; {advice}"
+    fits = isinstance(numbers, np.ndarray) and numbers.ndim == 1
+    if not fits or numbers.dtype not in (np.int64, np.int32):  # bool and uint8 would be masks
+        seen = getattr(numbers, "dtype", type(numbers).__name__)
+        return f"has the type {seen}; arrays [n] of whole numbers (int64) are taken"
     if (numbers < 0).any():
         return f"has {numbers.min()}; numbers begin with 0"
     if unique and (repeats := len(numbers) - len(np.unique(numbers))):

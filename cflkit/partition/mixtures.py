@@ -50,8 +50,8 @@ def iid(
     share = total // clients if clients > 0 else 0
     draws = share if draws is None else draws
     if clients < 1 or not 4 <= draws <= share:
-        wanted = f"{clients} clients of {draws} samples each, and at least 4,"
-        raise PartitionError(f"{wanted} cannot be drawn from {total} samples")
+        fault = f"{draws} of {total} samples cannot be drawn for each of {clients} clients"
+        raise PartitionError(f"{fault}; each needs at least 4")
     generator = seeded(seed)
     parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
@@ -71,7 +71,7 @@ def dirichlet(
     """
     if clients < 1 or not 0 < alpha <= LARGEST:
         needs = f"needs clients ≥ 1, and alpha above 0 and up to {LARGEST:g}"
-        raise PartitionError(f"{needs}, not {clients} and {alpha}; iid gives equal shares")
+        raise PartitionError(f"{needs}, not {clients} and {alpha}")
     labels = images.labels.numpy()
     generator = seeded(seed)
     for _ in range(100):
@@ -85,8 +85,7 @@ def dirichlet(
         if min(map(len, parts)) >= 4:
             break
     else:
-        fault = f"of {clients} clients on {len(labels)} samples, one always stays below 4 samples"
-        raise PartitionError(f"{fault}; use fewer clients or a larger alpha than {alpha}")
+        raise PartitionError("a client always has fewer than 4 samples; fewer clients may help")
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
     same = np.zeros(clients, dtype=np.int64)
     return images, Partition(images.name, *local_splits(parts, generator), same, recipe)
@@ -101,9 +100,6 @@ def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
     if images.owners is None:
         raise PartitionError(f"{images.name} does not say who holds what; give the array 'clients'")
     counts = images.owners.bincount().numpy()
-    if (poor := np.flatnonzero(counts < 2)).size:
-        fault = f"clients {poor.tolist()} of {images.name} have fewer than two samples in the pool"
-        raise PartitionError(f"{fault}; leave them out, and number the others from 0")
     order = np.argsort(images.owners.numpy(), kind="stable")
     parts = np.split(order, np.cumsum(counts)[:-1])
     splits = local_splits(parts, seeded(seed))
@@ -154,17 +150,13 @@ def class_mixtures(
     labels = images.labels.numpy()
     classes, counts = np.unique(labels, return_counts=True)
     classes, counts = classes[counts >= at_least], counts[counts >= at_least]
-    if not len(classes):
-        raise PartitionError(
-            f"no class of {images.name} has {at_least} samples; take a smaller at_least"
-        )
     max_classes = len(classes) // 2 if max_classes is None else max_classes
     if clients < 1 or samples_per_class < 1 or not 0 <= overlap <= 1:
         needs = "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not"
         raise PartitionError(f"{needs} {clients}, {samples_per_class} and {overlap}")
     if not 1 <= min_classes <= max_classes <= len(classes):
-        held_classes = f"from {min_classes} to {max_classes} of {len(classes)}"
-        raise PartitionError(f"a client cannot hold {held_classes} classes")
+        bounds = f"{min_classes} to {max_classes} of the {len(classes)} classes"
+        raise PartitionError(f"a client cannot hold {bounds} with {at_least} samples or more")
     if samples_per_class > counts.min():
         raise PartitionError(f"a class of {counts.min()} samples cannot give {samples_per_class}")
     sets = sum(math.comb(len(classes), size) for size in range(min_classes, max_classes + 1))

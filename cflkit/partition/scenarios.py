@@ -142,10 +142,9 @@ def by_class_sets(
     clusters : ndarray
         ``[m]``, the cluster of each client.
     """
-    m, counts = sum(sizes), np.bincount(labels)
-    for label in (label for allowed in class_sets for label in sorted(allowed)):
-        if not 0 <= label < len(counts) or not counts[label]:
-            raise PartitionError(f"no sample has class {label} of 0 to {len(counts) - 1}")
+    m, classes = sum(sizes), np.unique(labels)
+    if missing := {label for allowed in class_sets for label in allowed} - set(classes.tolist()):
+        raise PartitionError(f"no sample has the classes {sorted(missing)}")
     count = len(labels) // m if draws is None else draws
     if count < 4 or m > len(labels):
         fault = f"{m} clients on {len(labels)} samples have {count} draws each, but need at least 4"
@@ -154,9 +153,9 @@ def by_class_sets(
 
     def parts() -> Iterator[Indices]:
         for allowed, size in zip(class_sets, sizes, strict=True):
-            weight = np.isin(np.arange(len(counts)), allowed).astype(float)
+            weight = np.isin(np.arange(classes[-1] + 1), allowed).astype(float)
             if dirichlet:
-                weight *= generator.dirichlet(np.ones(len(counts)))
+                weight *= generator.dirichlet(np.ones(len(weight)))
             # As `generator.choice` draws with the probabilities p, but p is summed up only once
             ends = np.cumsum(weight[labels] / weight[labels].sum())
             ends /= ends[-1]

@@ -178,8 +178,9 @@ def make(
     """
     if version not in VERSIONS:
         raise PartitionError(f"unknown version {version!r}; choose from {', '.join(VERSIONS)}")
-    if samples is not None and samples < 1:
-        raise PartitionError(f"samples must be at least 1, not {samples}")
+    least = 10 if version == "domains" else 1  # so that a client has images of each split
+    if samples is not None and samples < least:
+        raise PartitionError(f"samples must be at least {least}, not {samples}")
     recipe = {"name": version, "clients": clients, "samples": samples}
     recipe |= {"published": published, "seed": seed}
     if version == "domains":
@@ -187,8 +188,7 @@ def make(
             raise PartitionError("clients must be None, since their number follows from samples")
         return images, by_domains(images, recipe)
     if images.shape[1:] == (1, 1):
-        advice = "give each sample a domain, and choose the version domains"
-        raise PartitionError(f"{version} changes images, but {images.name} has features; {advice}")
+        raise PartitionError(f"{version} changes images, but {images.name} has features")
     if version == "backdoor":
         if images.classes != 10:
             raise PartitionError(f"backdoors need ten classes; {images.name} has {images.classes}")
@@ -197,8 +197,7 @@ def make(
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
-        reason = f"{version} has {len(groups)} groups"
-        raise PartitionError(f"{reason}: clients must be a multiple of this number")
+        raise PartitionError(f"{version}: clients must be a multiple of {len(groups)}")
     return by_groups(images, groups, manipulated, recipe)
 
 
@@ -259,10 +258,8 @@ def client_splits(
     kept = int(len(train) * (1 - VALIDATION_SHARE))
     trained = int(kept * share)
     if not 0 < trained <= kept < len(train) or not len(test):
-        reason = f"{len(train)} training and {len(test)} test images per client are too few"
-        raise PartitionError(
-            f"{reason} for training and validation; use fewer clients or more samples"
-        )
+        seen = f"{len(train)} images for training and validation, and {len(test)} for test"
+        raise PartitionError(f"a client would have {seen}; fewer clients have more")
     shuffled = generator.permutation(train)
     return {
         "train": np.sort(shuffled[:trained]),
@@ -312,17 +309,12 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
     train, test, validation, clusters = [], [], [], []
     for domain in images.domains.unique().tolist():
         rows = generator.permutation(np.flatnonzero(images.domains.numpy() == domain))
-        clients = len(rows) // least
+        clients, tests = len(rows) // least, round(len(rows) * test_share)
         if not clients:
-            short = f"domain {domain} has {len(rows)} images, but a client needs {least}"
-            raise PartitionError(f"{short}; samples says how many")
-        tests = round(len(rows) * test_share)
+            raise PartitionError(f"domain {domain} has {len(rows)} images, but samples is {least}")
         for client in range(clients):
             rest, held_back = rows[tests:][client::clients], rows[:tests][client::clients]
             cut = round(len(rest) * validation_share)
-            if not (cut and len(held_back)):
-                needs = f"a client of domain {domain} has no image for validation or none for test"
-                raise PartitionError(f"{needs}; take a larger samples")
             validation.append(np.sort(rest[:cut]))
             train.append(np.sort(rest[cut:]))
             test.append(np.sort(held_back))
