@@ -12,8 +12,9 @@ import pandas as pd
 import proposals
 import pytest
 import torch
+from reports import kept
 
-from cflkit.reproduce import grid, kept, ledger, notebooks, records
+from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.records import PROJECT
 
 LESSON = PROJECT / "notebooks" / "08b_tutorial_022_controls.ipynb"

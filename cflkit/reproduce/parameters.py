@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -31,6 +32,7 @@ from cflkit import _bounds as bounds
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
 
+T = TypeVar("T")
 # The end of a method's name whose options are those of the authors' code
 AS_PUBLISHED = " as published"
 # The first line of the cell in which papermill gives a notebook other parameters
@@ -163,7 +165,53 @@ def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
     return "; ".join(f"the notebook has no parameter {text}" for text in said)
 
 
-# The modules that know these names take seconds to load; the validators import them when needed
+def choices(name: str, known: Collection[str]) -> str:
+    """Build the end of a message about an unknown name: the known ones, and one that is near."""
+    return f"choose from {', '.join(known)}{bounds.hint(name, known)}"
+
+
+def matching(
+    what: str,
+    items: Sequence[T],
+    where: Mapping[str, Any],
+    values: Callable[[T], Mapping[str, Any]],
+) -> list[T]:
+    """Return the items, such as ``what``, that have the values in ``where``.
+
+    Raises
+    ------
+    ParameterError
+        No item has a value of such a name, or none has all of these values.
+    """
+    names = sorted({name for item in items for name in values(item)})
+    found = items
+    for name, wanted in where.items():
+        if name not in names:
+            raise ParameterError(f"no {what} has {name!r}; {choices(name, names)}")
+        found = [item for item in found if values(item).get(name) == wanted]
+    if not found:
+        there = {name: sorted({str(values(item).get(name)) for item in items}) for name in where}
+        of_names = (f"for {name} {choices(str(where[name]), there[name])}" for name in where)
+        raise ParameterError(f"no {what} has {dict(where)}; {'; '.join(of_names)}")
+    return list(found)
+
+
+def known_name(what: str, known: Callable[[], Collection[str]]) -> AfterValidator:
+    """Accept the names of what is known, which may take seconds to load (see `is_quick`)."""
+
+    def accept(name: str, info: ValidationInfo) -> str:
+        if not is_quick(info) and name not in known():
+            raise ValueError(f"unknown {what} {name!r}; {choices(name, known())}")
+        return name
+
+    return AfterValidator(accept)
+
+
+def classifiers() -> list[str]:
+    """Return the names of `models.make` whose networks classify."""
+    from cflkit import models
+
+    return [name for name in models.names() if name not in models.AUTOENCODERS]
 
 
 class Images(Parameters):
@@ -210,7 +258,7 @@ class Scenario(Images):
 class Training(Parameters):
     """A training run: a model, how clients train, and for how long."""
 
-    model: str
+    model: Annotated[str, known_name("model", classifiers)]
     optimizer: bounds.Optimizer
     lr: bounds.Positive
     momentum: bounds.Momentum
@@ -221,19 +269,6 @@ class Training(Parameters):
     seed: Seed
     # A field with a default is no part of a record's name while it has this value
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-
-    @field_validator("model")
-    @classmethod
-    def known_model(cls, name: str, info: ValidationInfo) -> str:
-        """Accept only names of `models.make` whose networks classify."""
-        if is_quick(info):
-            return name
-        from cflkit import models
-
-        known = [model for model in models.names() if model not in models.AUTOENCODERS]
-        if name not in known:
-            raise ValueError(f"unknown model; choose from {', '.join(known)}")
-        return name
 
     @model_validator(mode="after")
     def trainable(self, info: ValidationInfo) -> Self:
@@ -269,8 +304,7 @@ class Selection(Parameters):
         """Accept only names of the line-up, also with the ending ``as published``."""
         for name in names or ():
             if name.removesuffix(AS_PUBLISHED) not in cls.line_up:
-                known = f"choose from {', '.join(cls.line_up)}{bounds.hint(name, cls.line_up)}"
-                raise ValueError(f"unknown method {name!r}; {known}")
+                raise ValueError(f"unknown method {name!r}; {choices(name, cls.line_up)}")
         return names
 
     def check_measured(self) -> None:

@@ -11,12 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from cflkit import _bounds as bounds
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
-from cflkit.reproduce.parameters import Run, Seed, Selection, is_quick
+from cflkit.reproduce.parameters import Run, Seed, Selection, known_name
 
 # --- The line-up ---------------------------------------------------------------------------------
 
@@ -69,13 +69,20 @@ THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)
 BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
 
 
+def versions() -> Collection[str]:
+    """Return the names that `shifts.make` knows."""
+    from cflkit.partition import shifts
+
+    return shifts.VERSIONS
+
+
 class Parameters(Run, Selection):
     """Parameters of ``05b_emd_cfl_controls``."""
 
     folder: ClassVar[str] = "emd-cfl"
     line_up: ClassVar[Collection[str]] = LINE_UP
 
-    version: str
+    version: Annotated[str, known_name("version", versions)]
     clients: Annotated[int, Field(ge=2, le=bounds.MOST)] | None
     samples: Annotated[int, Field(ge=20, le=bounds.MOST)] | None
     published_split: bool
@@ -98,18 +105,6 @@ class Parameters(Run, Selection):
     scene: Literal["none", "join", "random", "late group", "drift"] = "none"
     change: bounds.Natural = 0
     published_distances: bool = False
-
-    @field_validator("version")
-    @classmethod
-    def known_version(cls, name: str, info: ValidationInfo) -> str:
-        """Accept only names that `shifts.make` knows."""
-        if is_quick(info):
-            return name
-        from cflkit.partition import shifts
-
-        if name not in shifts.VERSIONS:
-            raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
-        return name
 
     @model_validator(mode="after")
     def change_within_the_rounds(self) -> Self:

@@ -3,10 +3,18 @@
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cflkit import _bounds as bounds
-from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
+from cflkit.reproduce.parameters import (
+    FederatedRun,
+    Images,
+    Overlap,
+    Parameters,
+    Scenario,
+    Seed,
+    known_name,
+)
 from cflkit.reproduce.records import PUBLISHED
 
 Samples = Annotated[int, Field(ge=20, le=bounds.MOST)]  # of a client
@@ -229,19 +237,15 @@ class ComeAndGo(Changing, FourGroups):
     again: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
 
 
+def papers_with_tables() -> list[str]:
+    """Return the names of papers that have tables."""
+    return sorted({path.name.split("_")[0] for path in PUBLISHED.glob("*_table-*.csv")})
+
+
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
-    paper: str
-
-    @field_validator("paper")
-    @classmethod
-    def known(cls, name: str) -> str:
-        """Accept only papers that have tables."""
-        papers = sorted({path.name.split("_")[0] for path in PUBLISHED.glob("*_table-*.csv")})
-        if name not in papers:
-            raise ValueError(f"unknown paper; choose from {', '.join(papers)}")
-        return name
+    paper: Annotated[str, known_name("paper", papers_with_tables)]
 
 
 LESSONS: dict[str, type[Parameters]] = {
