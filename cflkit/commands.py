@@ -344,8 +344,8 @@ def show_ledger(
 def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> None:
     """List records, show one, or put two side by side.
 
-    The list has the paper and scale that a record counts for, its seed, its minutes, and the age of
-    its code in commits. Stale is a record if the code that computes its numbers has changed since.
+    The list has the paper and scale that a record counts for, its seed, and its minutes. Stale is a
+    record if the code that computes its numbers has changed since.
     Of two records, the parameters in which they differ are shown beside their measures.
     """
     from cflkit.reproduce import ledger, papers

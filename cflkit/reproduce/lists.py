@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from cflkit import _project
-from cflkit._project import git
 from cflkit.reproduce import grid, records
 from cflkit.reproduce.records import Record
 from cflkit.reproduce.terminal import Row, fitted
@@ -42,10 +40,10 @@ def grids() -> list[Row]:
 
 
 def listing(chosen: Sequence[Record]) -> list[Row]:
-    """List records: id, paper, scale, seed, minutes, and the age of their code.
+    """List records: id, paper, scale, seed, minutes, and whether their code has changed.
 
-    ``scale`` is that at which some paper's tables count the record. ``code`` says how many commits
-    have changed the package since. ``stale`` is the answer of `staleness`.
+    ``scale`` is that at which some paper's tables count the record. ``stale`` is the answer of
+    `staleness`.
     """
     from cflkit.reproduce import ledger  # needs pandas, which lists of grids do not
     from cflkit.reproduce.papers import PAPERS
@@ -57,7 +55,6 @@ def listing(chosen: Sequence[Record]) -> list[Row]:
             "scale": next(filter(None, (ledger.scale(record, paper) for paper in PAPERS)), ""),
             "seed": record.parameters["seed"],
             "minutes": record.provenance["minutes"],
-            "code": age(record.provenance["git_revision"]),
             "stale": staleness(record),
         }
         for record in chosen
@@ -73,14 +70,6 @@ def staleness(record: Record) -> str:
     if not modules:
         return "unknown"
     return "" if record.provenance["code"] == _project.digest_of_code(*modules) else "stale"
-
-
-@cache
-def age(commit: str | None) -> str:
-    """Return the age of a record's code: how many commits have changed the package since then."""
-    counted = ("rev-list", "--count", "--end-of-options", f"{commit}..HEAD", "--", "cflkit")
-    since = commit and git(*counted)
-    return f"{since} commits ago" if since else "of an unknown revision"
 
 
 def side_by_side(chosen: Sequence[Record]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
@@ -87,9 +87,9 @@ class Parameters(BaseModel):
         ParameterError
             The parameters cell has an unknown name, or see `checked`.
         """
-        if unknown := unknown_names(namespace.get("In", ()), cls.model_fields):
-            raise ParameterError(about_unknown(unknown, cls.model_fields))
-        return cls.checked({n: namespace[n] for n in cls.model_fields if n in namespace})
+        known = cls.model_fields
+        check_names(assigned_parameters(namespace.get("In", ()), known), known)
+        return cls.checked({name: namespace[name] for name in known if name in namespace})
 
     @model_validator(mode="after")
     def fits_a_machine(self) -> Self:
@@ -128,22 +128,22 @@ def model_of(defaults: dict[str, Any]) -> type[Parameters]:
     return create_model("Parameters", __base__=Parameters, **types)
 
 
-def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
-    """Find the names that a notebook's parameters cell assigns but that are not parameters.
+def assigned_parameters(cells: Sequence[str], known: Collection[str]) -> list[str]:
+    """Find the names that a notebook's parameters cell assigns.
 
     The cells are those that were executed, in order: IPython's ``In``. The last one that assigns
     more than half of the ``known`` names is the parameters cell. Papermill's values are in a marked
     cell after it. Other cells may assign any names.
     """
-    unknown: list[str] = []
+    found: list[str] = []
     for cell in reversed(cells):
         names = assigned(cell)
         whole = len(set(names) & set(known)) > len(known) / 2
         if whole or cell.startswith(INJECTED):
-            unknown = [*(name for name in names if name not in known), *unknown]
+            found = names + found
         if whole:
             break
-    return unknown
+    return found
 
 
 def assigned(cell: str) -> list[str]:
@@ -156,13 +156,12 @@ def assigned(cell: str) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
-    """Build the message for names that are not parameters."""
-    near = {name: bounds.hint(MEANT.get(name, name), known) for name in names}
-    said = [f"{name!r}{close}" for name, close in near.items() if close]
-    if strange := [repr(name) for name, close in near.items() if not close]:
-        said.append(f"{', '.join(strange)}; it has {', '.join(known)}")
-    return "; ".join(f"the notebook has no parameter {text}" for text in said)
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse the first name that is no parameter of a notebook."""
+    for name in names:
+        if name not in known:
+            near = choices(MEANT.get(name, name), known)
+            raise ParameterError(f"the notebook has no parameter {name!r}; {near}")
 
 
 def choices(name: str, known: Collection[str]) -> str:

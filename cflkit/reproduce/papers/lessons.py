@@ -1,9 +1,9 @@
 """The parameters of notebooks that make no records: some lessons, the ledger and the reports."""
 
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from cflkit import _bounds as bounds
 from cflkit.reproduce.parameters import (
@@ -39,21 +39,35 @@ Noises = Annotated[
 ]
 
 
-class Trained(Parameters):
+def before_the_last(number: int, info: ValidationInfo) -> int:
+    """Refuse a number of rounds after which there is none left."""
+    if number >= info.data.get("rounds", MOST_ROUNDS):
+        raise ValueError(f"it must be below rounds = {info.data.get('rounds')}")
+    return number
+
+
+BeforeTheLast = Annotated[bounds.Count, AfterValidator(before_the_last)]
+
+
+class Lesson(Parameters):
+    """What all lessons have in common."""
+
+    seed: Seed
+
+
+class Trained(Lesson):
     """What most lessons have in common: how clients train."""
 
     local_epochs: bounds.Count
     batch_size: bounds.Count
     lr: Rate
-    seed: Seed
 
 
-class FourGroups(Parameters):
+class FourGroups(Lesson):
     """What lessons have in common whose clients are four equal groups."""
 
     clients: Annotated[int, Field(ge=12, le=MOST_CLIENTS, multiple_of=4)]
     samples: Samples
-    seed: Seed
 
 
 class StartHere(FourGroups):
@@ -77,7 +91,7 @@ class DriftMeasured(Images, Trained):
     repeats: bounds.Repeats
 
 
-class ClientsDisagree(Parameters):
+class ClientsDisagree(Lesson):
     """Parameters of ``02_when_clients_disagree``."""
 
     overlap: Overlap
@@ -85,7 +99,6 @@ class ClientsDisagree(Parameters):
     draws: Samples
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
     lr: Rate
-    seed: Seed
 
 
 class FourScenarios(Scenario, Trained):
@@ -103,7 +116,7 @@ class OCFLTemperature(FourGroups):
     lr: Rate
 
 
-class OlderRules(Parameters):
+class OlderRules(Lesson):
     """Parameters of ``04_sattler_and_briggs``."""
 
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
@@ -111,7 +124,6 @@ class OlderRules(Parameters):
     cut: bounds.CosineThreshold
     eps1: bounds.Positive
     eps2: bounds.Positive
-    seed: Seed
 
 
 class SattlerAndBriggs(FederatedRun):
@@ -120,7 +132,7 @@ class SattlerAndBriggs(FederatedRun):
     repeats: bounds.Repeats
 
 
-class MethodsAsMatrices(Parameters):
+class MethodsAsMatrices(Lesson):
     """Parameters of ``09_a_map_of_the_methods``, which has 20 clients."""
 
     samples: Samples
@@ -128,7 +140,6 @@ class MethodsAsMatrices(Parameters):
     lr: Rate
     k: Annotated[int, Field(ge=2, le=20)]
     client: Annotated[int, Field(ge=0, lt=20)]
-    seed: Seed
 
 
 class MapOfTheMethods(Trained):
@@ -144,14 +155,7 @@ class Changing(Parameters):
     """What lessons have in common whose clients come late or change."""
 
     rounds: Annotated[int, Field(ge=3, le=MOST_ROUNDS)]
-    change: bounds.Count
-
-    @model_validator(mode="after")
-    def change_within_the_rounds(self) -> Self:
-        """Refuse a change after the last round."""
-        if self.change >= self.rounds:
-            raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
-        return self
+    change: BeforeTheLast
 
 
 class PrivacyAndChange(Changing, Trained):
@@ -172,7 +176,7 @@ class Report(Parameters):
     scale: Literal["paper", "reduced"]
 
 
-class FedCRef(Parameters):
+class FedCRef(Lesson):
     """Parameters of ``06_fedcref``."""
 
     clients: Annotated[int, Field(ge=4, le=MOST_CLIENTS)]
@@ -180,10 +184,9 @@ class FedCRef(Parameters):
     overlap: bounds.Share
     dirtiness: bounds.Share
     threshold: bounds.Share
-    seed: Seed
 
 
-class ExplainingClusterModels(Parameters):
+class ExplainingClusterModels(Lesson):
     """Parameters of ``07_explaining_cluster_models``."""
 
     clients: Annotated[int, Field(ge=9, le=MOST_CLIENTS)]
@@ -191,10 +194,9 @@ class ExplainingClusterModels(Parameters):
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
     lr: Rate
     step: bounds.Count
-    seed: Seed
 
 
-class EMDCFL(Parameters):
+class EMDCFL(Lesson):
     """Parameters of ``05_emd_cfl``; ``clients`` is a multiple of three."""
 
     clients: Annotated[int, Field(ge=6, le=MOST_CLIENTS, multiple_of=3)]
@@ -202,25 +204,16 @@ class EMDCFL(Parameters):
     shade: Annotated[int, Field(ge=0, le=255)]
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
     epsilon: Annotated[float, Field(ge=0, le=2)]  # 2 is the largest cosine distance
-    seed: Seed
 
 
-class TutorialTable(Parameters):
+class TutorialTable(Lesson):
     """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
 
     clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS, multiple_of=3)]
     height: Annotated[float, Field(ge=0, le=20)]  # in standard deviations of the noise
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
-    warm_up: bounds.Count
+    warm_up: BeforeTheLast
     lr: Rate
-    seed: Seed
-
-    @model_validator(mode="after")
-    def rounds_after_the_warm_up(self) -> Self:
-        """Refuse a warm-up without a round after it."""
-        if self.warm_up >= self.rounds:
-            raise ValueError(f"warm_up = {self.warm_up} must be below rounds = {self.rounds}")
-        return self
 
 
 class UpdateGivesAway(FourGroups):
