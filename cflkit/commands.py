@@ -26,7 +26,7 @@ from cflkit._files import check_regular
 from cflkit._project import EXTRA, IS_CLONE, KIT, MORE
 from cflkit.reproduce import grid, lists, notebooks, records
 from cflkit.reproduce.notebooks import RUNS
-from cflkit.reproduce.parameters import ParameterError, choices, matching
+from cflkit.reproduce.parameters import ParameterError, matching
 from cflkit.reproduce.terminal import Row, fitted
 from cflkit.reproduce.values import parsed
 
@@ -41,8 +41,6 @@ STALE = {
 }
 # The methods of the federation that is shown
 SHOWN = ("fedavg", "ifca:k=2")
-# The commands of which the same call goes on from what an interrupted one has kept
-RESUME = ("run", "grid", "federate", "compare")
 # The characters of an error after which it is cut off, since it may repeat what was given
 LONGEST = 2000
 
@@ -55,9 +53,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx) or 0
         except KeyboardInterrupt:
-            resumes = ctx.invoked_subcommand in RESUME
-            what = "; the same command goes on from what was kept, if anything" if resumes else ""
-            print(f"interrupted{what}", file=sys.stderr)
+            told = "interrupted; the same command goes on from what was kept, if anything"
+            print(told, file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:  # see `__main__.entry`
             raise
@@ -308,14 +305,10 @@ def show_ledger(
     the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
     dash stands for one cluster in all rounds. Notebook 90 explains the answers.
     """
-    from cflkit.reproduce import ledger, papers
+    from cflkit.reproduce import ledger
 
-    printed = ledger.published()
-    of_paper = printed["paper"].eq(paper) | (paper is None)
-    tables = sorted(printed.loc[of_paper, "table"].unique())
-    for what, name, known in (("paper", paper, papers.PAPERS), ("table", table, tables)):
-        if name is not None and name not in known:
-            raise ParameterError(f"no {what} {name!r}; {choices(name, known)}")
+    where = {name: text for name, text in (("paper", paper), ("table", table)) if text is not None}
+    matching("published number", ledger.published().to_dict("records"), where, dict)
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
     there = check_regular(output).exists()
@@ -323,7 +316,7 @@ def show_ledger(
         raise ParameterError(f"{output} is no ledger, and stays as it is")
     book = ledger.ledger() if IS_CLONE else ledger.read()
     path = ledger.write(book, output)
-    asked = book[of_paper & (book["table"].eq(table) | (table is None))]
+    asked = book[(book[[*where]] == [*where.values()]).all(axis=1)]
     has_run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
     if as_json:
         print(asked[has_run | everything].to_json(orient="records", indent=2))

@@ -165,8 +165,10 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
 
 
 def choices(name: str, known: Collection[str]) -> str:
-    """Build the end of a message about an unknown name: the known ones, and one that is near."""
-    return f"choose from {', '.join(known)}{bounds.hint(name, known)}"
+    """Build the end of a message about an unknown name: one that is near, and all known ones."""
+    near = bounds.nearest(name, known)
+    begin = f"did you mean {near!r}? There are" if near else "choose from"
+    return f"{begin} {', '.join(known)}"
 
 
 def matching(
@@ -182,17 +184,15 @@ def matching(
     ParameterError
         No item has a value of such a name, or none has all of these values.
     """
-    names = sorted({name for item in items for name in values(item)})
-    found = items
+    names, found = sorted({name for item in items for name in values(item)}), list(items)
     for name, wanted in where.items():
         if name not in names:
             raise ParameterError(f"no {what} has {name!r}; {choices(name, names)}")
+        there = sorted({str(values(item).get(name)) for item in found})
         found = [item for item in found if values(item).get(name) == wanted]
-    if not found:
-        there = {name: sorted({str(values(item).get(name)) for item in items}) for name in where}
-        of_names = (f"for {name} {choices(str(where[name]), there[name])}" for name in where)
-        raise ParameterError(f"no {what} has {dict(where)}; {'; '.join(of_names)}")
-    return list(found)
+        if not found:
+            raise ParameterError(f"no {what} has {name} {wanted!r}; {choices(str(wanted), there)}")
+    return found
 
 
 def known_name(what: str, known: Callable[[], Collection[str]]) -> AfterValidator:

@@ -41,8 +41,9 @@ Noises = Annotated[
 
 def before_the_last(number: int, info: ValidationInfo) -> int:
     """Refuse a number of rounds after which there is none left."""
-    if number >= info.data.get("rounds", MOST_ROUNDS):
-        raise ValueError(f"it must be below rounds = {info.data.get('rounds')}")
+    rounds = info.data.get("rounds", number + 1)
+    if number >= rounds:
+        raise ValueError(f"it must be below rounds = {rounds}")
     return number
 
 
