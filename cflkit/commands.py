@@ -34,11 +34,6 @@ from cflkit.reproduce.values import parsed
 INTERRUPTED = 130
 # What a reader of an installation that cannot be written to may do
 ELSEWHERE = "; CFLKIT_RESULTS, CFLKIT_CACHE and --output name other places"
-# What a list of records says of their code
-STALE = {
-    "stale": "stale: what computes was other code when the record was made",
-    "unknown": "unknown: the record is older than the digests of what computes",
-}
 # The methods of the federation that is shown
 SHOWN = ("fedavg", "ifca:k=2")
 # The characters of an error after which it is cut off, since it may repeat what was given
@@ -337,9 +332,10 @@ def show_ledger(
 def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> None:
     """List records, show one, or put two side by side.
 
-    The list has the paper and scale that a record counts for, its seed, and its minutes. Stale is a
-    record if the code that computes its numbers has changed since.
-    Of two records, the parameters in which they differ are shown beside their measures.
+    The list has the paper and scale that a record counts for, its seed, and its minutes. A record
+    is stale if the code that computes its numbers has changed since; old records do not tell
+    (unknown). 'replay ID' shows whether numbers change. Of two records, the parameters in which
+    they differ are shown beside their measures.
     """
     from cflkit.reproduce import ledger, papers
 
@@ -365,8 +361,6 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
     rows = lists.listing(matching("record", every, parsed(where), lambda one: one.parameters))
     show(rows, as_json)
-    for word in sorted({row["stale"] for row in rows} - {""}) if not as_json else ():
-        print(f"\n{STALE[word]}; `python -m cflkit replay ID` tells if numbers change")
 
 
 @cli.command("replay", epilog=example("replay 1a2e169e --rounds 1"))

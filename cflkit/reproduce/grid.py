@@ -169,10 +169,8 @@ class Process:
             errors.seek(0)
             text = errors.read().decode(errors="replace").strip()
         minutes = (time.monotonic() - begun) / 60
-        reasons = [line for line in text.splitlines() if line.startswith("error: ")]
-        if status == 2 and reasons:
-            return reasons[-1].removeprefix("error: "), minutes
-        return f"exit status {status}, last output {text[-200:]!r}" if status else "", minutes
+        *_, last = text.split("\n")
+        return f"exit status {status}: {last}" if status else "", minutes
 
 
 def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:

@@ -219,9 +219,9 @@ def sample(record: Record, name: str, protocol: Protocol) -> Sample | None:
 class Evidence:
     """The runs of one paper at one scale by their scenarios, and what they have for its numbers."""
 
-    def __init__(self, paper: str, scale: str) -> None:
+    def __init__(self, paper: str, scale: str, runs: Iterable[Record] = ()) -> None:
         self.paper, self.scale = PAPERS[paper], scale
-        self.runs: defaultdict[Scenario, list[Record]] = defaultdict(list)
+        self.runs = defaultdict(list, by_scenario(runs, paper, scale))
         self.sample, self.ranks = cache(sample), cache(self.ranks_of)
 
     def samples(self, cell: Cell) -> list[Sample]:
@@ -270,10 +270,7 @@ class Evidence:
 
 def gathered(runs: Sequence[Record], papers: Iterable[str]) -> dict[tuple[str, str], Evidence]:
     """Gather the runs of each paper at each of the two scales."""
-    evidence = {(paper, of): Evidence(paper, of) for paper, of in product(papers, SCALES)}
-    for key, of_scale in evidence.items():
-        of_scale.runs |= by_scenario(runs, *key)
-    return evidence
+    return {(paper, of): Evidence(paper, of, runs) for paper, of in product(papers, SCALES)}
 
 
 def margin_of(cell: Cell) -> Margin:
