@@ -322,7 +322,7 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     script.chmod(0o755)
     monkeypatch.setattr(grid.sys, "executable", str(script))
     outcomes = grid.run_all([grid.Process(name, [name]) for name in ("quick", "long")], 2)
-    assert next(outcomes) == ("quick", "not so")
+    assert next(outcomes) == ("quick", "exit status 2: error: not so")
     begin = time.monotonic()
     while not (tmp_path / "begun").exists():
         assert time.monotonic() - begin < 60, "the run did not begin"

@@ -284,10 +284,6 @@ class Training(Parameters):
         return LocalTraining(epochs=self.local_epochs, **self.model_dump(include=names))
 
 
-class Run(Training, Images):
-    """A training run on images."""
-
-
 class Selection(Parameters):
     """The methods of a line-up that a run has, and when it ends."""
 
@@ -313,5 +309,5 @@ class Selection(Parameters):
             raise ParameterError(f"until: {reason}")
 
 
-class FederatedRun(Run, Scenario):
+class FederatedRun(Training, Scenario):
     """A training run on clusters of classes."""

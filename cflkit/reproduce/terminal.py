@@ -2,7 +2,8 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from textwrap import TextWrapper
+from functools import partial
+from textwrap import fill
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -25,14 +26,13 @@ def fitted(rows: Sequence[Row], keys: int = 1) -> str:
         numbers = [all(isinstance(row[name], int | float) for row in rows) for name in names]
         formats = [f"{'>' if n else '<'}{w}" for n, w in zip(numbers, widths, strict=True)]
         return "\n".join("  ".join(map(format, line, formats)).rstrip() for line in (names, *cells))
-    wrapped = TextWrapper(max(width, 20), break_long_words=False, break_on_hyphens=False)
-    lines = wrapped.wrap("  ".join(names[:keys]))
+    wrapped = partial(fill, width=max(width, 20), break_long_words=False, break_on_hyphens=False)
+    lines = [wrapped("  ".join(names[:keys]))]
     for row in cells:
-        wrapped.initial_indent = wrapped.subsequent_indent = ""
-        lines += wrapped.wrap("  ".join(row[:keys]))
-        wrapped.initial_indent = wrapped.subsequent_indent = "  "
         rest = zip(names[keys:], row[keys:], strict=True)
-        lines += wrapped.wrap(", ".join(" ".join(pair) for pair in rest if pair[1]))
+        text = ", ".join(" ".join(pair) for pair in rest if pair[1])
+        lines += [wrapped("  ".join(row[:keys]))]
+        lines += [wrapped(text, initial_indent="  ", subsequent_indent="  ")]
     return "\n".join(lines)
 
 

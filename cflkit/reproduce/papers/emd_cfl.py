@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from cflkit import _bounds as bounds
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
-from cflkit.reproduce.parameters import Run, Seed, Selection, known_name
+from cflkit.reproduce.parameters import Images, Seed, Selection, Training, known_name
 
 # --- The line-up ---------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ def versions() -> Collection[str]:
     return shifts.VERSIONS
 
 
-class Parameters(Run, Selection):
+class Parameters(Training, Images, Selection):
     """Parameters of ``05b_emd_cfl_controls``."""
 
     folder: ClassVar[str] = "emd-cfl"
@@ -341,9 +341,7 @@ PAPERS = (
         line_up=line_up,
         play=play,
         whole_only=frozenset({"participants"}),
-        free=frozenset(
-            {"seed", "partition_seed", "only", "until", "published_distances", "precision"}
-        ),
+        free=base.FREE | {"published_distances"},
         one_group=({"version": "min"}, {"version": "base"}),
         # The comparison tuned two of them for its own versions of these methods
         borrowed={

@@ -174,7 +174,7 @@ PAPERS = (
         line_up=line_up,
         play=play,
         after_the_last=True,
-        free=frozenset({"seed", "partition_seed", "trained_in"}),
+        free=base.FREE | {"trained_in"},
         wrong_sign=ocfl.WRONG_SIGN,
     ),
 )

@@ -56,12 +56,17 @@ class Lesson(Parameters):
     seed: Seed
 
 
-class Trained(Lesson):
+class WithRate(Lesson):
+    """What lessons have in common whose reader chooses the learning rate."""
+
+    lr: Rate
+
+
+class Trained(WithRate):
     """What most lessons have in common: how clients train."""
 
     local_epochs: bounds.Count
     batch_size: bounds.Count
-    lr: Rate
 
 
 class FourGroups(Lesson):
@@ -92,14 +97,13 @@ class DriftMeasured(Images, Trained):
     repeats: bounds.Repeats
 
 
-class ClientsDisagree(Lesson):
+class ClientsDisagree(WithRate):
     """Parameters of ``02_when_clients_disagree``."""
 
     overlap: Overlap
     clients: Annotated[int, Field(ge=6, le=MOST_CLIENTS)]
     draws: Samples
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
-    lr: Rate
 
 
 class FourScenarios(Scenario, Trained):
@@ -117,11 +121,10 @@ class OCFLTemperature(FourGroups):
     lr: Rate
 
 
-class OlderRules(Lesson):
+class OlderRules(WithRate):
     """Parameters of ``04_sattler_and_briggs``."""
 
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
-    lr: Rate
     cut: bounds.CosineThreshold
     eps1: bounds.Positive
     eps2: bounds.Positive
@@ -133,12 +136,11 @@ class SattlerAndBriggs(FederatedRun):
     repeats: bounds.Repeats
 
 
-class MethodsAsMatrices(Lesson):
+class MethodsAsMatrices(WithRate):
     """Parameters of ``09_a_map_of_the_methods``, which has 20 clients."""
 
     samples: Samples
     rounds: Annotated[int, Field(ge=5, le=MOST_ROUNDS)]
-    lr: Rate
     k: Annotated[int, Field(ge=2, le=20)]
     client: Annotated[int, Field(ge=0, lt=20)]
 
@@ -187,13 +189,12 @@ class FedCRef(Lesson):
     threshold: bounds.Share
 
 
-class ExplainingClusterModels(Lesson):
+class ExplainingClusterModels(WithRate):
     """Parameters of ``07_explaining_cluster_models``."""
 
     clients: Annotated[int, Field(ge=9, le=MOST_CLIENTS)]
     draws: Samples
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
-    lr: Rate
     step: bounds.Count
 
 
@@ -207,14 +208,13 @@ class EMDCFL(Lesson):
     epsilon: Annotated[float, Field(ge=0, le=2)]  # 2 is the largest cosine distance
 
 
-class TutorialTable(Lesson):
+class TutorialTable(WithRate):
     """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
 
     clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS, multiple_of=3)]
     height: Annotated[float, Field(ge=0, le=20)]  # in standard deviations of the noise
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
     warm_up: BeforeTheLast
-    lr: Rate
 
 
 class UpdateGivesAway(FourGroups):

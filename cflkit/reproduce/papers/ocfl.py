@@ -293,10 +293,7 @@ PAPERS = tuple(
         federation=federation,
         line_up=chosen,
         play=play,
-        # Engines are equal to rounding
-        free=frozenset(
-            {"seed", "partition_seed", "central_every", "only", "until", "precision", "engine"}
-        ),
+        free=base.FREE | {"central_every"},
         wrong_sign=WRONG_SIGN,
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),
