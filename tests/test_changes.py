@@ -28,8 +28,10 @@ SMALL = ledger.defaults("05b_emd_cfl_controls") | {
 
 @pytest.mark.parametrize(
     ("scene", "affected"),
-    [("none", range(8)), ("random", range(8)), ("join", [2, 5, 7]), ("late group", [6, 7])]
-    + [("drift", [2, 3])],
+    [
+        *(("none", range(8)), ("random", range(8)), ("join", [2, 5, 7])),
+        *(("late group", [6, 7]), ("drift", [2, 3])),
+    ],
 )
 def test_who_is_affected_and_who_comes_late(scene, affected):
     """Those who come late are absent before the change, and there after it."""

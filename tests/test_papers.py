@@ -163,8 +163,10 @@ def turned_digits():
         ),
         (
             {"only": [*emd_cfl.LINE_UP], "pacfl_angle": 20.0},
-            [*emd_cfl.METHODS, *both(emd_cfl.BASELINES), *emd_cfl.OTHERS]
-            + [*both(emd_cfl.SOFT), *emd_cfl.NO_CLUSTERS],
+            [
+                *(*emd_cfl.METHODS, *both(emd_cfl.BASELINES), *emd_cfl.OTHERS),
+                *(*both(emd_cfl.SOFT), *emd_cfl.NO_CLUSTERS),
+            ],
             {
                 "IFCA": "IFCA(k=2, chosen_by='train', weighting='samples')",
                 "FlexCFL": "FlexCFL(k=2, ",
@@ -214,7 +216,7 @@ def test_a_method_without_a_twin_is_refused_by_the_name_of_one():
 @pytest.mark.parametrize("field", ["only", "compared"])
 def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
     usual = ledger.defaults("05b_emd_cfl_controls")
-    with pytest.raises(ParameterError, match="unknown method 'OCFL'; .* EMD-CFL, Oracle"):
+    with pytest.raises(ParameterError, match=r"unknown method 'OCFL'; .* EMD-CFL, Oracle"):
         emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
 
 
@@ -382,7 +384,3 @@ def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
     assert "| [08 A toy](notebooks/08_toy.ipynb) |  | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
     assert f"| seeds | F1 |\n|---|---|\n| 2 | {sum(f1) / 2:.3f} |" in written
-    with pytest.raises(ValueError, match="there is no table other"):
-        pages.filled(text.replace("toy-results", "other"), tables)
-    with pytest.raises(ValueError, match="has no end"):
-        pages.filled(text.removesuffix("<!-- end -->"), tables)

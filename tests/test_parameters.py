@@ -70,19 +70,23 @@ def test_every_notebooks_own_cells_are_right(path):
         assert {*assigned_parameters(cells, known)} <= {*known}
 
 
+def parameters_of(*sources):
+    """Read the parameters of a notebook with these parameters cells."""
+    cells = [nbformat.v4.new_code_cell(s, metadata={"tags": ["parameters"]}) for s in sources]
+    return notebooks.Notebook(PROJECT, nbformat.v4.new_notebook(cells=cells)).defaults
+
+
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("sources", "message"),
     [
-        *(("a = 1\nb = a", "line 2"), ("import a", "line 1"), ("a, b = 1, 2", "line 1")),
-        *(("a = b = 1", "line 1"), ("a: int = 1", "line 1"), ("%time a = 1", "not Python")),
+        *((["a = 1\nb = a"], "line 2"), (["import a"], "line 1"), (["a, b = 1, 2"], "line 1")),
+        *((["a: int = 1"], "line 1"), (["%time a = 1"], "not Python")),
+        *(([], "has no parameters"), (["a = 1", "b = 1"], "2 cells tagged 'parameters'")),
     ],
 )
-def test_a_parameters_cell_holds_literals_alone(source, message):
-    def defaults(source):
-        cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["parameters"]})
-        return notebooks.Notebook(PROJECT, nbformat.v4.new_notebook(cells=[cell])).defaults
-
+def test_one_parameters_cell_holds_literals_alone(sources, message):
+    """Papermill takes all others silently."""
     known = {"a": 1, "b": [1, 2.5], "c": None}
-    assert defaults("a = 1  # one\nb = [1,\n 2.5]\nc = None") == known
+    assert parameters_of("a = 1  # one\nb = [1,\n 2.5]\nc = None") == known
     with pytest.raises(notebooks.NotebookError, match=message):
-        defaults(source)
+        parameters_of(*sources)
