@@ -59,8 +59,20 @@ def test_a_wrong_value_is_one_line_without_a_traceback(shell, capsys):
 
 def test_names_that_papermill_puts_in_are_checked_too():
     cells = ["import x", RIGHT, "# Parameters\nround = 3\nseed = 1\n", CHECK]
-    assert assigned_parameters(cells, KNOWN) == [*KNOWN, "round", "seed"]
+    *first, odd, again = assigned_parameters(cells, KNOWN)
+    assert ({*first}, odd, again) == ({*KNOWN}, "round", "seed")
     assert assigned_parameters([], KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("lesson", "name"), [("08_tutorial_022", "warm_up"), ("11_clients_that_come_and_go", "change")]
+)
+def test_something_comes_after_the_warm_up_or_the_change(lesson, name):
+    known = notebooks.read_notebook(PROJECT / "notebooks" / f"{lesson}.ipynb")
+    rounds = known.defaults["rounds"]
+    assert known.check({name: rounds - 1}) == ({name: rounds - 1}, None)
+    with pytest.raises(ParameterError, match=f"{name}: it must be below rounds = {rounds}"):
+        known.check({name: rounds})
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "notebooks").glob("[0-9]*.ipynb")))

@@ -102,13 +102,10 @@ def scale(record: Record, paper: str) -> str | None:
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
         return None
-    # Records have no parameters of the demonstrations, such as `repeats`
-    fields = known.parameters.model_fields.items()
-    not_compared = known.free | {name for name, field in fields if field.exclude}
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else SCALES:
         full = scale_parameters(paper, name, scenario_of(record, paper))
-        compared = {k: v for k, v in (full or {}).items() if k not in not_compared}
+        compared = {k: v for k, v in (full or {}).items() if k not in known.free}
         if full and records.has_parameters(record, compared):
             return name
     return None

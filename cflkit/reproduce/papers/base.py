@@ -197,8 +197,9 @@ def play_rounds(
     )
 
 
-# Parameters that say nothing of a run's scale; engines and precisions are equal to rounding
-FREE = frozenset({"seed", "partition_seed", "only", "until", "precision", "engine"})
+# Parameters that say nothing of a run's scale: engines and precisions are equal to rounding, and
+# `repeats` is no part of a record
+FREE = frozenset({"seed", "partition_seed", "only", "until", "precision", "engine", "repeats"})
 
 
 @dataclass(frozen=True)
