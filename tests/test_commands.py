@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from reports import sentences
 from rounds import notebook
 
-from cflkit import __main__, _project
+from cflkit import __main__
 from cflkit.__main__ import main
 from cflkit.commands import cli
 from cflkit.reproduce import grid, ledger, notebooks, records, run_messages
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.notebooks import NotebookError
-from cflkit.reproduce.papers import PAPERS, ocfl
+from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import as_yaml, parse_yaml, read_yaml
@@ -150,21 +150,6 @@ def test_every_parameter_file_fits_its_notebook(paper):
         notebook.check(read_yaml(file))
 
 
-@pytest.mark.parametrize(("scale", "files"), [("paper", 20), ("reduced", 8)])
-def test_explained_models_are_those_of_the_ocfl_runs(scale, files):
-    """Files and defaults together give both papers the same training."""
-    ours, theirs = PAPERS["ocfl-explanations"], PAPERS["ocfl-extended"]
-    compared = 0
-    for scenario in ledger.scenarios(ours.name, scale):
-        trained = ledger.scale_parameters(theirs.name, scale, scenario)
-        if trained is not None:
-            explained = ledger.scale_parameters(ours.name, scale, scenario)
-            for name in ocfl.OCFLMethods.model_fields:
-                assert explained[name] == trained[name], name
-            compared += 1
-    assert compared == files
-
-
 # --- Kernels and processes -----------------------------------------------------------------------
 
 
@@ -268,7 +253,7 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
 
 @pytest.mark.nightly
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
-    """The record also states that the run was resumed, and the revisions at which it ran."""
+    """The record also states that the run was resumed."""
     command = ["-m", "cflkit", "run", str(OCFL), "--record-only", "--verbose"]
     tiny = {"rounds": "6", "clients": "6", "draws": "40", "repeats": "1", "dataset": "digits-8x8"}
     tiny |= {"only": "[FedAvg]", "local_epochs": "100"}  # the signal has seconds to come in time
@@ -291,14 +276,9 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
     with python(*command) as process:
         _, err = process.communicate()
     assert process.returncode == 0, err
-    run_again = [line[:12] for line in err.splitlines() if line.startswith("round ")]
-    assert "round 2 of 6" not in run_again
-    assert run_again[-1] == "round 6 of 6"
+    assert "round 2 of 6" not in err and "round 6 of 6" in err
     [folder] = records.results().iterdir()
-    provenance = records.read(folder).provenance
-    assert provenance["resumed"] == 1
-    assert provenance["git_revisions"] == [_project.state()[0] or "unknown"]
-    assert provenance["notebook"] == LESSON.digest
+    assert records.read(folder).provenance["resumed"] == 1
 
 
 @pytest.mark.slow
@@ -503,15 +483,13 @@ def test_a_run_is_told_in_few_lines():
         nbformat.v4.new_code_cell(outputs=[figure], metadata={"tags": ["report"]}),
     ]
     lines = run_messages.brief(cells, record, OCFL, PROJECT / "out.ipynb").splitlines()
-    assert len(lines) <= 24
     assert lines[0].startswith(f"{len(record.summary)} methods: 30 clients, 60 rounds.")
     rows = {line[:17].strip(): line.split() for line in lines}
     measures = record.summary["Signatures"]
     shown = [str(measures["n_clusters"]), str(measures["clustering_round"])]
     assert rows["Signatures"][1:] == [*shown, *(f"{measures[n]:.2f}" for n in ("ari", "accuracy"))]
-    assert "claims    1 of 2 claims of the notebook are true in this run" in "\n".join(lines)
+    assert any(line.startswith("claims    1 of 2 claims") for line in lines)
     assert "figure    f.png" in lines and "more" not in lines
-    assert any(line.split()[0] == "record" for line in lines if line)
     lines = run_messages.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
     assert lines[:3] == ["more", "true   it holds", "FALSE  and this"]
 

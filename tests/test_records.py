@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cflkit import methods, simulation
+from cflkit import _project, methods, simulation
+from cflkit.federation import machine
 from cflkit.reproduce import ledger, records, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
@@ -44,13 +45,18 @@ def test_a_record_says_what_how_and_where(finished):
     assert (known["seed"], known["minutes"]) == (0, 1.5)
     assert known["trainings_run"] == history.trained
     assert set(known["versions"]) == {"cflkit", *records.PACKAGES}
+    assert "cflkit.methods.ocfl" in known["modules"]
+    assert known["code"] == _project.digest_of_code(*known["modules"])
+    assert known["processor"] and known["threads"] >= 1
+    assert known["products"] == machine.product_library()
+    assert known["notebook"] is None  # no notebook has run
+    assert known["data_files"] == {}  # the digits are part of scikit-learn
     # It was interrupted twice, and other code was checked out meanwhile
     assert (known["resumed"], known["git_revisions"]) == (2, ["a", "b"])
-    rounds = record.rounds
-    assert len(rounds) == 6
-    assert rounds["method"].tolist() == ["OCFL"] * 3 + ["local"] * 3
-    assert rounds["round"].tolist() == [1, 2, 3, 1, 2, 3]
-    assert rounds["clusters"].iloc[-1] == "0|1|2|3|4|5"
+    changes = _project.git("status", "--porcelain", "--", *_project.CODE)
+    assert known["git_clean"] == {None: None, "": True}.get(changes, False)
+    assert record.rounds["method"].tolist() == ["OCFL"] * 3 + ["local"] * 3
+    assert record.rounds["clusters"].iloc[-1] == "0|1|2|3|4|5"
 
 
 def test_the_same_run_gives_the_same_file_and_replaces_the_old(finished):
@@ -93,15 +99,19 @@ def test_what_killed_processes_left_is_swept_and_what_is_in_use_stays(finished):
     for path in (state, being_written, state.with_suffix(f".{DEAD}.part")):
         path.touch()
     os.utime(state, (0, 0))  # as after a clock that was set back
-    # Drafts of other runs go, too, and a record that was about to be replaced is put in place
+    # Drafts of other runs go, too. A record that was about to be replaced is put in place: the new
+    # one, which is complete then, or the old one
     drafts = f"run.{DEAD}", f"other.{DEAD}", f"third.{DEAD}", f"third.{DEAD}.old"
-    for name in (*drafts, "ipynb_checkpoints"):
+    for name in (*drafts, f"fourth.{DEAD}.old", "ipynb_checkpoints"):
         (kept.folder.parent / f".{name}").mkdir()
+        (kept.folder.parent / f".{name}" / f"of {name}").touch()
     records.remove_leftovers("run")
     assert {*state.parent.iterdir()} == {state, being_written}
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
-    names = [".ipynb_checkpoints", "run", "third"]
+    names = [".ipynb_checkpoints", "fourth", "run", "third"]
     assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
+    assert (kept.folder.with_name("third") / f"of third.{DEAD}").exists()
+    assert (kept.folder.with_name("fourth") / f"of fourth.{DEAD}.old").exists()
 
 
 def test_a_damaged_record_is_named(finished):

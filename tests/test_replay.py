@@ -7,9 +7,8 @@ import shutil
 import pandas as pd
 import pytest
 
-from cflkit import _project, datasets
+from cflkit import datasets
 from cflkit.__main__ import main
-from cflkit.federation import machine
 from cflkit.reproduce import ledger, lists, papers, records, replay, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
@@ -221,19 +220,6 @@ def test_two_records_side_by_side(made, capsys):
 )
 def test_bad_requests_are_one_line(arguments, message, refuse):
     assert message in refuse(*arguments.split())
-
-
-def test_provenance_says_what_a_result_hangs_on(made):
-    known = made.provenance
-    assert known["code"] == _project.digest_of_code(*known["modules"])
-    assert "cflkit.methods.fedavg" in known["modules"]
-    assert known["processor"] and known["threads"] >= 1
-    assert known["products"] == machine.product_library()
-    assert known["notebook"] is None  # no notebook has run
-    assert known["data_files"] == {}  # the digits are part of scikit-learn
-    assert (known["cuda"], known["cudnn"]) == (None, None)
-    changes = _project.git("status", "--porcelain", "--", *_project.CODE)
-    assert known["git_clean"] == {None: None, "": True}.get(changes, False)
 
 
 def test_a_record_is_read_from_the_folder_that_is_named(made, tmp_path):
