@@ -189,8 +189,7 @@ def walk_grid(
         return 0
     every = grid.jobs_of(table, where)
     if as_json:
-        listed = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
-        print(json.dumps(listed, indent=2))
+        show([{"run": j.run, "status": j.status, "command": j.command()} for j in every], True)
         return 0
     failures = ""
     if action == "list":
@@ -200,10 +199,7 @@ def walk_grid(
         for job in (job for job in every if job.status != "done"):
             print(f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}")
     else:
-        failed = grid.run_jobs(every, jobs)
-        for name, reason in failed.items():
-            print(f"{name}: {reason}", file=sys.stderr)
-        failures = f", {len(failed)} failed"
+        failures = f", {grid.run_jobs(every, jobs)} failed"
     done = sum(job.status == "done" for job in every)
     print(f"{done} of {len(every)} done{failures}", file=sys.stderr)
     return int(action == "run" and not dry_run and done < len(every))

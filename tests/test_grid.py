@@ -138,11 +138,12 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
 def test_a_grid_tells_what_failed(small_grid, monkeypatch, capsys, refuse):
     done, fails, *_ = [job.run for job in grid.jobs_of("own/tiny")]
     place_record(done)
-    monkeypatch.setattr(grid, "run_all", lambda runs, _: [(runs[0].name, "no memory")])
-    assert main(["grid", "run", "own/tiny"]) == 1
-    assert capsys.readouterr().err == f"{fails}: no memory\n1 of 4 done, 1 failed\n"
-    monkeypatch.undo()
-    monkeypatch.setattr(grid, "PARAMS", small_grid)
+    with monkeypatch.context() as failing:
+        reasons = {fails: "no memory"}
+        failing.setattr(grid.Process, "run", lambda run, _: (reasons.get(run.name, ""), 0.1))
+        assert main(["grid", "run", "own/tiny"]) == 1
+    out, err = capsys.readouterr()
+    assert f"failed  {fails}: no memory" in out and err == "1 of 4 done, 1 failed\n"
     monkeypatch.setenv("CFLKIT_THREADS", "0")
     assert "CFLKIT_THREADS must be a positive integer" in refuse("grid", "run", "own/tiny")
 

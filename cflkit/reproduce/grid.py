@@ -136,13 +136,13 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     return jobs
 
 
-def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
-    """Run the jobs that have no record; return the reasons of those that failed, by their ids.
+def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> int:
+    """Run the jobs that have no record; print how each ended, and return how many failed.
 
     A run that was interrupted continues from its checkpoint.
     """
     left = [Process(job.run, job.command()) for job in jobs if job.status != "done"]
-    return {name: reason for name, reason in run_all(left, side_by_side) if reason}
+    return sum(bool(reason) for _, reason in run_all(left, side_by_side))
 
 
 # --- Processes ------------------------------------------------------------------------------------
