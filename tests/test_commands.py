@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -492,6 +493,8 @@ def test_a_run_is_told_in_few_lines():
     assert "figure    f.png" in lines and "more" not in lines
     lines = run_messages.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
     assert lines[:3] == ["more", "true   it holds", "FALSE  and this"]
+    diverged = replace(record, summary={"Signatures": measures | {"diverged_in": 3}})
+    assert re.search(r"diverged in round\n.* 3\n", "\n".join(run_messages.story(diverged)))
 
 
 @pytest.mark.slow
