@@ -26,22 +26,16 @@ from cflkit._files import check_regular
 from cflkit._project import EXTRA, IS_CLONE, KIT, MORE
 from cflkit.reproduce import grid, lists, notebooks, records
 from cflkit.reproduce.notebooks import RUNS
-from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.parameters import ParameterError, matching
+from cflkit.reproduce.terminal import Row, fitted
 from cflkit.reproduce.values import parsed
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
 INTERRUPTED = 130
 # What a reader of an installation that cannot be written to may do
 ELSEWHERE = "; CFLKIT_RESULTS, CFLKIT_CACHE and --output name other places"
-# What a list of records says of their code
-STALE = {
-    "stale": "stale: what computes was other code when the record was made",
-    "unknown": "unknown: the record is older than the digests of what computes",
-}
 # The methods of the federation that is shown
 SHOWN = ("fedavg", "ifca:k=2")
-# The commands of which the same call goes on from what an interrupted one has kept
-RESUME = ("run", "grid", "federate", "compare")
 # The characters of an error after which it is cut off, since it may repeat what was given
 LONGEST = 2000
 
@@ -54,9 +48,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx) or 0
         except KeyboardInterrupt:
-            resumes = ctx.invoked_subcommand in RESUME
-            what = "; the same command goes on from what was kept, if anything" if resumes else ""
-            print(f"interrupted{what}", file=sys.stderr)
+            told = "interrupted; the same command goes on from what was kept, if anything"
+            print(told, file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:  # see `__main__.entry`
             raise
@@ -101,18 +94,13 @@ def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None)
 def lesson(ctx: click.Context, option: click.Parameter, text: Path) -> Path:
     """Read the path of a notebook, or the name or the number of one of the kit, as in ``03b``."""
     path = in_the_clone(ctx, option, text) or text
-    if path.exists():
-        return path
     known = {place.stem: place for place in sorted(grid.NOTEBOOKS.glob("*.ipynb"))}
-    if path == Path(path.name):
-        for stem, place in known.items():
-            if path.stem in (stem, stem.partition("_")[0]):
-                return place
-    near = hint(path.stem, known)
-    if near or not path.suffix:
-        some = [stem for stem in known if path.stem in stem]
-        there = ", ".join(some or [stem.partition("_")[0] for stem in known])
-        near = near or f"; there are {there}{MORE}"
+    numbers = {stem.partition("_")[0]: place for stem, place in known.items()}
+    if not path.exists() and path == Path(path.name):
+        path = (numbers | known).get(path.stem, path)
+    if not path.exists():
+        some = [stem for stem in known if path.stem in stem] or numbers
+        near = hint(path.stem, known) or f"; there are {', '.join(some)}{MORE}"
         raise ParameterError(f"there is no notebook {str(text)!r}{near}")
     return path
 
@@ -201,8 +189,7 @@ def walk_grid(
         return 0
     every = grid.jobs_of(table, where)
     if as_json:
-        listed = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
-        print(json.dumps(listed, indent=2))
+        show([{"run": j.run, "status": j.status, "command": j.command()} for j in every], True)
         return 0
     failures = ""
     if action == "list":
@@ -212,18 +199,15 @@ def walk_grid(
         for job in (job for job in every if job.status != "done"):
             print(f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}")
     else:
-        failed = grid.run_jobs(every, jobs)
-        for name, reason in failed.items():
-            print(f"{name}: {reason}", file=sys.stderr)
-        failures = f", {len(failed)} failed"
+        failures = f", {grid.run_jobs(every, jobs)} failed"
     done = sum(job.status == "done" for job in every)
     print(f"{done} of {len(every)} done{failures}", file=sys.stderr)
     return int(action == "run" and not dry_run and done < len(every))
 
 
-def show(rows: Sequence[lists.Row], as_json: bool, keys: int = 1) -> None:
+def show(rows: Sequence[Row], as_json: bool, keys: int = 1) -> None:
     """Print rows for readers, or as JSON."""
-    print(json.dumps(rows, indent=2) if as_json else lists.fitted(rows, keys))
+    print(json.dumps(rows, indent=2) if as_json else fitted(rows, keys))
 
 
 @cli.command("data", epilog=example("data digits-8x8"))
@@ -233,20 +217,12 @@ def show_data(names: tuple[str, ...], as_json: bool) -> None:
     """List the data sets, or load some; download what is missing."""
     from cflkit import datasets
 
-    if not names:
-        known = {"searched": [*map(str, datasets.roots())], "known": datasets.names()}
-        lines = (f"{what}: {', '.join(values)}" for what, values in known.items())
-        print(json.dumps(known, indent=2) if as_json else "\n".join(lines))
+    if names:
+        show([describe(name) for name in names], as_json)
         return
-    described = [describe(name) for name in names]
-    if as_json:
-        print(json.dumps(described, indent=2))
-    for facts in () if as_json else described:
-        held = f"{facts['pool']} images in the pool, {facts['central_test_set']} in the central"
-        titles = f" ({', '.join(facts['class_names'])})" if facts["class_names"] else ""
-        owners = f" of {facts['clients']} clients" if facts["clients"] else ""
-        form = f"{facts['shape']}, {facts['classes']} classes{titles}{owners}"
-        print(f"{facts['name']}: {held} test set, {form}", *facts["left_out"], sep="\n")
+    known = {"searched": [*map(str, datasets.roots())], "known": datasets.names()}
+    lines = (f"{what}: {', '.join(values)}" for what, values in known.items())
+    print(json.dumps(known, indent=2) if as_json else "\n".join(lines))
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -286,21 +262,17 @@ def federate(
     tells how to do it on several machines. Needs the extra 'flower'.
     """
     try:
-        from cflkit.flower.demo import Demo, DemoError
+        from cflkit.flower.demo import Demo
     except ImportError as error:
         raise ParameterError(f"{error}; install the extra: pip install 'cflkit[flower]'") from error
     config |= {"methods": "; ".join(methods), "partition": f"{version}:samples={samples}"}
     demonstration = Demo(folder.resolve(), config)
     try:
         federation = demonstration.prepare()
-    except (DemoError, ValueError) as error:
+    except ValueError as error:
         raise ParameterError(str(error)) from error
     print(f"starting a server and {config['clients']} nodes; their logs are in {folder.resolve()}")
-    try:
-        table = demonstration.run(federation)
-    except DemoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    table = demonstration.run(federation)
     for row in table.itertuples():
         verdict = "equal to those of the simulation, bit for bit"
         verdict = verdict if row.equal else "NOT equal to those of the simulation"
@@ -324,15 +296,10 @@ def show_ledger(
     the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
     dash stands for one cluster in all rounds. Notebook 90 explains the answers.
     """
-    from cflkit.reproduce import ledger, papers
+    from cflkit.reproduce import ledger
 
-    printed = ledger.published()
-    of_paper = printed["paper"].eq(paper) | (paper is None)
-    tables = sorted(printed.loc[of_paper, "table"].unique())
-    for what, name, known in (("paper", paper, papers.PAPERS), ("table", table, tables)):
-        if name not in (None, *known):
-            choice = f"{', '.join(known)}{hint(str(name), known)}"
-            raise ParameterError(f"no {what} {name!r}; there are {choice}")
+    where = {name: text for name, text in (("paper", paper), ("table", table)) if text is not None}
+    matching("published number", ledger.published().to_dict("records"), where, dict)
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
     there = check_regular(output).exists()
@@ -340,7 +307,7 @@ def show_ledger(
         raise ParameterError(f"{output} is no ledger, and stays as it is")
     book = ledger.ledger() if IS_CLONE else ledger.read()
     path = ledger.write(book, output)
-    asked = book[of_paper & (book["table"].eq(table) | (table is None))]
+    asked = book[(book[[*where]] == [*where.values()]).all(axis=1)]
     has_run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
     if as_json:
         print(asked[has_run | everything].to_json(orient="records", indent=2))
@@ -361,9 +328,10 @@ def show_ledger(
 def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> None:
     """List records, show one, or put two side by side.
 
-    The list has the paper and scale that a record counts for, its seed, its minutes, and the age of
-    its code in commits. Stale is a record if the code that computes its numbers has changed since.
-    Of two records, the parameters in which they differ are shown beside their measures.
+    The list has the paper and scale that a record counts for, its seed, and its minutes. A record
+    is stale if the code that computes its numbers has changed since; old records do not tell
+    (unknown). 'replay ID' shows whether numbers change. Of two records, the parameters in which
+    they differ are shown beside their measures.
     """
     from cflkit.reproduce import ledger, papers
 
@@ -384,23 +352,11 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
             if len(chosen) == 1 and paper is not None:
                 print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
-    wanted, every = parsed(where), records.find_records()
+    every = records.find_records()
     if not every:
         raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
-    names = {name for record in every for name in record.parameters}
-    if unknown := sorted(wanted.keys() - names):
-        names_known = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
-        names_known += hint(unknown[0], names)
-        raise ParameterError(f"no record has a parameter {names_known}")
-    chosen = [record for record in every if records.has_parameters(record, wanted)]
-    if not chosen:
-        values = {n: {str(record.parameters.get(n)) for record in every} for n in wanted}
-        near = "".join(hint(str(value), values[name]) for name, value in wanted.items())
-        raise ParameterError(f"no record has {wanted}{near}{MORE}")
-    rows = lists.listing(chosen)
+    rows = lists.listing(matching("record", every, parsed(where), lambda one: one.parameters))
     show(rows, as_json)
-    for word in sorted({row["stale"] for row in rows} - {""}) if not as_json else ():
-        print(f"\n{STALE[word]}; `python -m cflkit replay ID` tells if numbers change")
 
 
 @cli.command("replay", epilog=example("replay 1a2e169e --rounds 1"))

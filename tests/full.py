@@ -16,6 +16,7 @@ from cflkit import datasets
 from cflkit.federation import usable_cores
 from cflkit.reproduce import records
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.terminal import fitted
 
 sys.path.append(str(PROJECT / "notebooks" / "src"))
 
@@ -24,10 +25,9 @@ import keep
 
 def absent(one: keep.Kept) -> str:
     """Say that the data of a run are not here, and cannot be downloaded."""
-    name = records.find_record(one.path.stem).parameters.get("dataset")
+    name = records.find_record(one.path.stem).parameters.get("dataset", "digits")
     try:
-        if name is not None:
-            datasets.load(name)
+        datasets.load(name)
     except datasets.DatasetError:
         return f"no {name}, see: python -m cflkit data {name}"
     return ""
@@ -45,11 +45,13 @@ def hindrance(one: keep.Kept, minutes: float, memory_gib: float, cores: int, cud
 
 def table(hindrances: Mapping[keep.Kept, str]) -> str:
     """List what each kept notebook needs, and why it is left out (`hindrance`)."""
-    lines = [f"{'minutes of a core or GPU':>24s} {'GiB':>5s}  {'device':10s} notebook"]
-    for one, why in hindrances.items():
-        needs = f"{one.minutes:24.1f} {one.memory_gib:5.1f}  {one.device:10s} {one.path.stem}"
-        lines.append(f"{needs}  (left out: {why})" if why else needs)
-    return "\n".join(lines)
+    return fitted(
+        [
+            {"notebook": one.path.stem, "minutes of a core or GPU": one.minutes}
+            | {"GiB": one.memory_gib, "device": one.device, "left out": why}
+            for one, why in hindrances.items()
+        ]
+    )
 
 
 def main() -> int:

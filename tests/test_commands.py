@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -21,13 +22,13 @@ from hypothesis import strategies as st
 from reports import sentences
 from rounds import notebook
 
-from cflkit import __main__, _project, compare
+from cflkit import __main__
 from cflkit.__main__ import main
 from cflkit.commands import cli
 from cflkit.reproduce import grid, ledger, notebooks, records, run_messages
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.notebooks import NotebookError
-from cflkit.reproduce.papers import PAPERS, ocfl
+from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import as_yaml, parse_yaml, read_yaml
@@ -36,36 +37,26 @@ OCFL = PROJECT / "notebooks" / "03b_ocfl_controls.ipynb"
 LESSON = notebooks.read_notebook(OCFL)
 
 
-# Whole numbers in notations of YAML 1.1 or of Python, and not decimal ones
-ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("round", "5", "no parameter 'round'"),
+        ("round", "5", "no parameter 'round'; did you mean 'rounds'?"),
+        ("methods", "x", "no parameter 'methods'; did you mean 'only'?"),
+        ("only", "[OCFL-HBD]", "unknown method 'OCFL-HBD'; did you mean 'OCFL-HDB'?"),
         ("rounds", "-1", "rounds: Input should be greater than or equal to 1 (is -1)"),
-        ("rounds", "many", "rounds: Input should be a valid integer (is 'many')"),
         ("rounds", "2.5", "rounds: Input should be a valid integer (is 2.5)"),
-        ("rounds", "true", "rounds: Input should be a valid integer (is True)"),
-        ("lr", "fast", "lr: Input should be a valid number (is 'fast')"),
         ("lr", "-0.1", "lr: Input should be greater than 0"),
         *(("lr", ".nan", "lr"), ("lr", ".inf", "lr"), ("lr", "1" + "0" * 400, "lr")),
         ("lr", "1e39", "lr: Input should be less than or equal to 34000"),
-        ("lr", "1e-300", "lr: Input should be greater than or equal to 0.0000"),
-        *((name, "1e9", "valid integer") for name in ("rounds", "batch_size")),
-        *((n, str(10**23), "less than or equal to") for n in ("clients", "draws", "rounds")),
-        *((n, str(2**63), "less than or equal to") for n in ("batch_size", "window", "repeats")),
+        ("clients", str(10**23), "less than or equal to"),
         ("clients", "3000 -p draws 1000000", "the clients would have more than 100000000 samples"),
-        *(("seed", text, f"seed: Input should be a valid integer (is '{text}')") for text in ODD),
         ("lr", "[&a [1], *a]", "an alias, such as *name, is not allowed"),
         ("lr", "x" * 10_000, "lr: Input should be a valid number"),
         ("dataset", "svhn", "unknown data set"),
         ("overlap", "some", "overlap: Input should be 'nonoverlapping' or 'overlapping'"),
-        ("model", "lenet", "unknown model"),
+        ("model", "lenet", "model: unknown model 'lenet'"),
         ("optimizer", "adam -p momentum 0.9", "momentum belongs to sgd"),
-        ("include_buffers", "1", "include_buffers: Input should be a valid boolean"),
         ("batch_size", "null", "batch_size: Input should be a valid integer (is None)"),
     ],
 )
@@ -84,44 +75,19 @@ def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(refu
     assert "layer: the network has no layer 'nonsense'" in told
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        *((b"rounds: [1", "is not YAML"), (b"\xff\xfe\x00", "is not YAML")),
-        *((text, "must hold 'name: value' lines") for text in (b"- rounds", b"")),
-        *((b"epochs: 3", "no parameter 'epochs'"), (b"rounds: ten", "valid integer")),
-        (b"lr: [&a [x,x,x],&b [*a,*a,*a],&c [*b,*b,*b],[*c,*c,*c]]", "an alias"),
-    ],
-)
-def test_a_wrong_parameter_file(refuse, tmp_path, content, message):
-    file = tmp_path / "parameters.yaml"
-    file.write_bytes(content)
-    assert message in refuse("run", OCFL, "-f", file)
-
-
 def test_files_that_cannot_be_read_or_written(refuse, tmp_path):
-    absent, notes, text = (tmp_path / name for name in ("absent.ipynb", "notes.md", "text.ipynb"))
-    assert "cannot be used (No such file" in refuse("run", absent)
+    absent, text = tmp_path / "absent.ipynb", tmp_path / "text.ipynb"
+    assert "there is no notebook" in refuse("run", absent)
     assert "cannot be read" in refuse("run", OCFL, "-f", absent)
-    odd = ("metadata", None), ("metadata", {"tags": 5}), ("source", [1]), ("cell_type", "x")
-    cells = [{"cell_type": "code", "metadata": {}, "source": ""} | dict([one]) for one in odd]
-    contents = [json.dumps({"cells": [cell]}).encode() for cell in cells]
-    surrogate = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = '\ud800'")])
-    contents += [
-        json.dumps(surrogate).encode(),
-        b"no notebook",
-        b"[]",
-        b'{"cells": [1]}',
-        b"{}",
-        b"\xff\xfe\x00\x80",
-    ]
-    for content in (*contents, b'{"cells":' * 9999, b'{"cells": [], "nbformat": 99}'):
+    for content, message in (
+        *((b"rounds: [1", "is not YAML"), (b"\xff\xfe\x00", "is not YAML")),
+        *((b"", "must hold 'name: value' lines"), (b"epochs: 3", "no parameter 'epochs'")),
+    ):
+        text.write_bytes(content)
+        assert message in refuse("run", OCFL, "-f", text)
+    for content in (b"[]", b'{"cells": [1]}', b"\xff\xfe", b'{"cells":' * 9999):
         text.write_bytes(content)
         assert "is not a notebook" in refuse("run", text)
-    notes.write_text("mine")
-    for place in (OCFL, notes):
-        assert "would be overwritten" in refuse("run", OCFL, "-o", place)
-    assert notes.read_text() == "mine"
     for place in (tmp_path, OCFL / "out.ipynb"):
         assert "cannot be used (" in refuse("run", OCFL, "-o", place)
 
@@ -129,30 +95,24 @@ def test_files_that_cannot_be_read_or_written(refuse, tmp_path):
 def test_only_an_output_of_a_run_is_overwritten(refuse, tmp_path, monkeypatch):
     """Whatever the path, links and pipes among them."""
     monkeypatch.setattr(papermill, "execute_notebook", None)
-    mine, link, hard, loop, pipe = (tmp_path / f"{n}.ipynb" for n in ("mine", "s", "h", "l", "p"))
-    lesson = tmp_path / "lesson.ipynb"
+    lesson, notes, link, pipe = (tmp_path / f"{n}" for n in ("l.ipynb", "n.md", "s.ipynb", "p"))
     lesson.write_bytes(OCFL.read_bytes())
-    mine.write_text(json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    notes.write_text("mine")
     link.symlink_to(OCFL.with_name("04_sattler_and_briggs.ipynb"))
-    os.link(lesson, hard)
-    loop.symlink_to(loop)
     os.mkfifo(pipe)
-    for place in (mine, link, hard, OCFL.parent / "exercises" / ".." / OCFL.name):
+    for place in (lesson, notes, link):
         before = place.read_bytes()
-        assert "would be overwritten" in refuse("run", lesson, "-o", place)
+        assert "would be overwritten" in refuse("run", OCFL, "-o", place)
         assert place.read_bytes() == before
-    assert "cannot be used (Too many levels" in refuse("run", OCFL, "-o", loop)
-    for command in (["run", str(OCFL)], ["ledger"]):
-        assert "no regular file" in refuse(*command, "-o", pipe)
-    for arguments in ([str(OCFL), "-f", str(pipe)], [str(pipe)]):
-        assert "no regular file" in refuse("run", *arguments)
+    for command in (["run", OCFL, "-o"], ["ledger", "-o"], ["run", OCFL, "-f"], ["run"]):
+        assert "no regular file" in refuse(*command, pipe)
     assert pipe.is_fifo()
-    executed = {"cells": [], "metadata": {"papermill": {"version": "2"}}}
-    for text in ("", json.dumps(executed), json.dumps(executed)[:-9]):  # the last was killed
-        mine.write_text(text)
-        notebooks.check_output(mine, OCFL)
+    executed = json.dumps({"cells": [], "metadata": {"papermill": {"version": "2"}}})
+    for text in ("", executed, executed[:-9]):  # the last was killed
+        lesson.write_text(text)
+        notebooks.check_output(lesson, OCFL)
     with pytest.raises(NotebookError, match="would be overwritten"):
-        notebooks.check_output(mine, mine)
+        notebooks.check_output(lesson, lesson)
 
 
 def test_a_folder_without_room_for_results_is_an_error_before_any_work(
@@ -164,18 +124,6 @@ def test_a_folder_without_room_for_results_is_an_error_before_any_work(
     assert main(["run", str(OCFL), "-o", str(out)]) == 2
     assert "results cannot be used (Not a directory)" in capsys.readouterr().err
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        ([("x = 1",)], "has no parameters; open it in JupyterLab"),
-        ([("x = 1", "parameters"), ("y = 1", "parameters")], "2 cells tagged 'parameters'"),
-        ([("import os", "parameters")], "is not 'name = literal'"),
-    ],
-)
-def test_parameters_cells_that_papermill_would_take_silently(refuse, tmp_path, cells, message):
-    assert message in refuse("run", str(notebook(tmp_path, *cells)), "-p", "x", "2")
 
 
 def test_a_record_needs_cells_that_are_tagged_for_it():
@@ -194,21 +142,6 @@ def test_without_a_model_the_defaults_give_the_types(capsys, refuse, tmp_path):
     assert capsys.readouterr().out == "x = 1\nname = 'a'\nrate = 0.1\nown = None\n"
 
 
-@pytest.mark.parametrize("name", ["lr", "sattler_eps1"])  # the default of the second is None
-def test_a_whole_number_is_a_float_where_one_is_meant(name):
-    values, _ = LESSON.check({name: 1})
-    assert values[name] == 1 and isinstance(values[name], float)
-
-
-def test_the_notebook_itself_refuses_what_was_injected():
-    namespace = LESSON.defaults | {"rounds": "20"}
-    with pytest.raises(ParameterError, match="rounds: Input should be a valid integer"):
-        ocfl.Parameters.of(namespace)
-    del namespace["rounds"]
-    with pytest.raises(ParameterError, match="rounds: Field required"):
-        ocfl.Parameters.of(namespace)
-
-
 @pytest.mark.parametrize("paper", PAPERS.values(), ids=lambda paper: paper.name)
 def test_every_parameter_file_fits_its_notebook(paper):
     notebook = notebooks.read_notebook(PROJECT / "notebooks" / f"{paper.notebook}.ipynb")
@@ -218,32 +151,13 @@ def test_every_parameter_file_fits_its_notebook(paper):
         notebook.check(read_yaml(file))
 
 
-@pytest.mark.parametrize(("scale", "files"), [("paper", 20), ("reduced", 8)])
-def test_explained_models_are_those_of_the_ocfl_runs(scale, files):
-    """Files and defaults together give both papers the same training."""
-    ours, theirs = PAPERS["ocfl-explanations"], PAPERS["ocfl-extended"]
-    compared = 0
-    for scenario in ledger.scenarios(ours.name, scale):
-        trained = ledger.scale_parameters(theirs.name, scale, scenario)
-        if trained is not None:
-            explained = ledger.scale_parameters(ours.name, scale, scenario)
-            for name in ocfl.OCFLMethods.model_fields:
-                assert explained[name] == trained[name], name
-            compared += 1
-    assert compared == files
-
-
 # --- Kernels and processes -----------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("end", "told"),
-    [("kill(os.getpid(), 9)", r"too little memory\?"), ("_exit(7)", "exit status 7; see ")],
-)
-def test_a_kernel_that_dies_is_said_and_only_what_was_measured_is_guessed(tmp_path, end, told):
-    ended = notebook(tmp_path, (f"import os\nos.{end}",))
-    with pytest.raises(NotebookError, match=rf"^Kernel died \({told}"):
+def test_a_kernel_that_dies_is_said(tmp_path):
+    ended = notebook(tmp_path, ("import os\nos.kill(os.getpid(), 9)",))
+    with pytest.raises(NotebookError, match=r"^Kernel died \(too little memory\? see "):
         notebooks.execute(notebooks.read_notebook(ended), {}, tmp_path / "out.ipynb")
 
 
@@ -309,29 +223,13 @@ def test_notebooks_have_the_parameters_that_pages_give_them():
         assert given <= set(own.defaults), words
 
 
-FAULTS = {
-    "too many clients": (["-p", "clients", "400", "-p", "draws", "null"], "use fewer clients or"),
-    "missing": (["-p", "dataset", "pacs-64"], "pacs-64: not found"),
-    "no folder": (["-p", "dataset", "mnist"], "which is not a folder that can be read"),
-    "damaged": (["-p", "dataset", "fashion-mnist"], "is damaged: its MD5 is"),
-    "diverged": (["-p", "lr", "1e30", "-p", "dataset", "digits-8x8"], "diverged in round 1"),
-}
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_fails_inside_a_lesson_is_one_line_too(tmp_path, monkeypatch, capfd, fault):
-    raw = tmp_path / "data" / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    (raw / "train-images-idx3-ubyte.gz").write_bytes(b"not a gzip file")
-    output = tmp_path / "out.ipynb"
-    monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / ("no" if fault == "no folder" else "data")))
-    parameters, message = FAULTS[fault]
-    assert main(["run", str(OCFL), *parameters, "-o", str(output)]) == 2
+def test_what_fails_inside_a_lesson_is_one_line_too(tmp_path, capfd):
+    output, given = tmp_path / "out.ipynb", ["-p", "lr", "1e30", "-p", "dataset", "digits-8x8"]
+    assert main(["run", str(OCFL), *given, "-o", str(output)]) == 2
     stderr = capfd.readouterr().err  # includes that of the kernel
     [line] = [line for line in stderr.splitlines() if line.startswith("error:")]
-    assert message in line
-    assert str(output) in line
+    assert "diverged in round 1" in line and str(output) in line
     assert "Traceback" not in stderr
     assert not records.results().exists() or list(records.results().iterdir()) == []
 
@@ -342,25 +240,21 @@ def python(*arguments, **options):
     return subprocess.Popen([sys.executable, *arguments], **options)
 
 
+GOES_ON = "interrupted; the same command goes on from what was kept, if anything"
+
+
 def test_ctrl_c_is_one_line(capsys, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(notebooks, "run", interrupted)
-    monkeypatch.setattr(records, "find_record", interrupted)
     assert main(["run", str(OCFL)]) == 130
-    told = "interrupted; the same command goes on from what was kept, if anything\n"
-    assert capsys.readouterr().err == told
-    monkeypatch.setattr(compare, "results", interrupted)
-    assert main(["compare", "mine.py"]) == 130
-    assert capsys.readouterr().err == told
-    assert main(["replay", "mine"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == f"{GOES_ON}\n"
 
 
 @pytest.mark.nightly
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
-    """The record also states that the run was resumed, and the revisions at which it ran."""
+    """The record also states that the run was resumed."""
     command = ["-m", "cflkit", "run", str(OCFL), "--record-only", "--verbose"]
     tiny = {"rounds": "6", "clients": "6", "draws": "40", "repeats": "1", "dataset": "digits-8x8"}
     tiny |= {"only": "[FedAvg]", "local_epochs": "100"}  # the signal has seconds to come in time
@@ -379,20 +273,13 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
         rest = process.stderr.read().splitlines()
         assert process.stdout.read() == ""
     assert process.returncode == 130
-    assert [line for line in rest if not line.startswith("round ")] == [
-        "interrupted; the same command goes on from what was kept, if anything"
-    ]
+    assert [line for line in rest if not line.startswith("round ")] == [GOES_ON]
     with python(*command) as process:
         _, err = process.communicate()
     assert process.returncode == 0, err
-    run_again = [line[:12] for line in err.splitlines() if line.startswith("round ")]
-    assert "round 2 of 6" not in run_again
-    assert run_again[-1] == "round 6 of 6"
+    assert "round 2 of 6" not in err and "round 6 of 6" in err
     [folder] = records.results().iterdir()
-    provenance = records.read(folder).provenance
-    assert provenance["resumed"] == 1
-    assert provenance["git_revisions"] == [_project.state()[0] or "unknown"]
-    assert provenance["notebook"] == LESSON.digest
+    assert records.read(folder).provenance["resumed"] == 1
 
 
 @pytest.mark.slow
@@ -402,18 +289,6 @@ def test_a_reader_that_has_enough_is_no_error():
         listing.stdout.close()
         assert "Traceback" not in listing.stderr.read()
     assert listing.returncode == 1
-
-
-def test_the_entry_ends_with_the_status_of_the_command(monkeypatch):
-    handlers = {}
-    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
-    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    monkeypatch.setattr(__main__, "main", lambda: 2)
-    monkeypatch.setattr(__main__, "use_terminals", lambda: None)
-    with pytest.raises(SystemExit, match=r"^2$"):
-        __main__.entry()
-    with pytest.raises(SystemExit, match=rf"^{128 + signal.SIGTERM}$"):
-        handlers[signal.SIGTERM](signal.SIGTERM, None)
 
 
 @pytest.mark.slow
@@ -444,26 +319,20 @@ HEAVY = {"torch", "torchvision", "matplotlib", "captum", "sklearn", "hdbscan", "
 
 @pytest.mark.slow
 def test_what_only_lists_does_not_wait_for_torch(tmp_path):
-    commands = {
-        "Usage: ": ["--help"],
-        "ocfl/table-1": ["grid", "list"],
-        "ocfl-mnist-over": ["grid", "list", "ocfl/table-1"],
-        "ocfl-mnist-": ["records", "-w", "dataset", "mnist"],
-        "tutorial-022": ["ledger", "--paper", "tutorial-022", "-o", str(tmp_path / "l.csv")],
-    }
+    commands = [
+        ("--help", "Usage: ", HEAVY | {"pandas", "numpy", "scipy", "nbformat"}),
+        ("grid list", "ocfl/table-1", HEAVY | {"pandas"}),
+        ("grid list ocfl/table-1", "ocfl-mnist-over", HEAVY | {"pandas"}),
+        ("records -w dataset mnist", "ocfl-mnist-", HEAVY),
+        (f"ledger --paper tutorial-022 -o {tmp_path}/l.csv", "tutorial-022", HEAVY),
+    ]
     code = "import sys; from cflkit.__main__ import main\n"
-    code += f"for command in {list(commands.values())}:\n"
+    code += f"for command in {[command.split() for command, *_ in commands]}:\n"
     code += "    main(command)\n    print(*(n for n in sys.modules if '.' not in n), end='\\0')"
     with python("-c", code) as process:
         *told, rest = process.communicate()[0].split("\0")
     assert rest == ""
-    light = (
-        HEAVY | {"pandas", "numpy", "scipy", "nbformat"},
-        *2 * [HEAVY | {"pandas"}],
-        HEAVY,
-        HEAVY,
-    )
-    for printed, expected, heavy in zip(told, commands, light, strict=True):
+    for printed, (_, expected, heavy) in zip(told, commands, strict=True):
         assert expected in printed
         assert not heavy & set(printed.splitlines()[-1].split())
 
@@ -472,24 +341,13 @@ def test_what_only_lists_does_not_wait_for_torch(tmp_path):
 
 
 def test_data_lists_and_loads(capsys, refuse):
-    assert main(["data"]) == 0
-    assert "digits" in capsys.readouterr().out
-    assert main(["data", "digits-8x8"]) == 0
-    assert "1437 images in the pool" in capsys.readouterr().out
-    for names, expected in (((), "known"), (("digits-8x8",), 0)):
-        assert main(["data", *names, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)[expected]
-    assert "unknown data set" in refuse("data", "svhn")
+    for arguments, told in (([], "digits"), (["digits-8x8"], "1437")):
+        assert main(["data", *arguments]) == 0
+        assert told in capsys.readouterr().out
+        assert main(["data", *arguments, "--json"]) == 0
+        assert told in str(json.loads(capsys.readouterr().out))
     assert "did you mean 'mnist'?" in refuse("data", "MNIST")
     assert "no .npz file or folder of images" in refuse("data", "no/mine.npz")
-    assert main(["data", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("Usage: ")
-
-
-def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
-    monkeypatch.delenv("CFLKIT_CACHE")
-    assert records.checkpoint("run").is_relative_to(PROJECT / "data" / "cache")
-    assert "data/cache/" in Path(PROJECT / ".gitignore").read_text()
 
 
 @pytest.mark.slow
@@ -534,18 +392,14 @@ def test_a_notebook_is_found_from_any_folder_and_a_mistyped_one_gets_a_near_matc
         ("lgder", "'ledger'"),
         ("grid list ocfl/tabel-1", "'ocfl/table-1'"),
         ("grid list ocfl/table-1 -w sead 1", "'seed'"),
+        ("grid list ocfl/table-1 -w dataset mnits", "'mnist'"),
         ("ledger --paper oclf", "'ocfl'"),
         ("records -w dataet mnist", "'dataset'"),
         ("records -w dataset mnits", "'mnist'"),
-        ("grid list ocfl/table-1 -w dataset mnits", "'mnist'"),
-        ("run 03b -p round 3", "'rounds'"),
-        ("run 03b -p methods x", "'only'"),
-        ("run 03b -p only [OCFL-HBD]", "'OCFL-HDB'"),
     ],
 )
 def test_a_mistyped_name_gets_a_near_match(refuse, command, near):
-    told = refuse(*command.split())
-    assert f"id you mean {near}?" in told
+    assert f"id you mean {near}?" in refuse(*command.split())
 
 
 @pytest.mark.slow
@@ -588,15 +442,12 @@ def test_json_for_other_programs(capsys, refuse):
     assert [*listed] == grid.tables()
     of_one = printed("grid", "list", "tutorial/table")
     assert listed["tutorial/table"]["runs"] == len(of_one) == 5
-    assert listed["ocfl/whole"]["minutes"] is None
     run = of_one[0]["run"]
     assert run in [row["record"] for row in printed("records", "-w", "clients", "30")]
     [record] = printed("records", run)
     assert record["id"] == run and record["summary"]
     [verdict] = printed("replay", run, "--rounds", "1")
     assert verdict["round"] == 1 and verdict["outcome"] in ("same", "same to rounding")
-    assert main(["grid", "list"]) == 0
-    assert "The table of Tutorial 022, which no code" in " ".join(capsys.readouterr().out.split())
     assert "name a table: emd-cfl/" in refuse("grid", "run")
 
 
@@ -633,17 +484,17 @@ def test_a_run_is_told_in_few_lines():
         nbformat.v4.new_code_cell(outputs=[figure], metadata={"tags": ["report"]}),
     ]
     lines = run_messages.brief(cells, record, OCFL, PROJECT / "out.ipynb").splitlines()
-    assert len(lines) <= 24
     assert lines[0].startswith(f"{len(record.summary)} methods: 30 clients, 60 rounds.")
     rows = {line[:17].strip(): line.split() for line in lines}
     measures = record.summary["Signatures"]
     shown = [str(measures["n_clusters"]), str(measures["clustering_round"])]
     assert rows["Signatures"][1:] == [*shown, *(f"{measures[n]:.2f}" for n in ("ari", "accuracy"))]
-    assert "claims    1 of 2 claims of the notebook are true in this run" in "\n".join(lines)
+    assert any(line.startswith("claims    1 of 2 claims") for line in lines)
     assert "figure    f.png" in lines and "more" not in lines
-    assert any(line.split()[0] == "record" for line in lines if line)
     lines = run_messages.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
     assert lines[:3] == ["more", "true   it holds", "FALSE  and this"]
+    diverged = replace(record, summary={"Signatures": measures | {"diverged_in": 3}})
+    assert re.search(r"diverged in round\n.* 3\n", "\n".join(run_messages.story(diverged)))
 
 
 @pytest.mark.slow
@@ -685,13 +536,10 @@ def test_values_come_back_from_yaml_as_they_were_written(value):
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        *(("1e-3", 0.001), ("+1E3", 1000.0), ("-5e1", -50.0), ("1.e-7", 1e-7), ("2e5", 2e5)),
-        *(("010", 10), ("1:30", "1:30"), ("yes", "yes"), ("null", None), ("None", None)),
-        *((text, text) for text in ("0x10", "0o17", "0b11", "1_0", "1_0.5", "190:20:30.15")),
-        *(("08", 8), ("-010", -10), ("+5", 5), (".5", 0.5)),
-        *(("'None'", "None"), ("[None, ~, Nonesuch]", [None, None, "Nonesuch"])),
-        *((text, text) for text in ("e3", "1e", "0x1e-3", "1e3m")),
-        ("'1e-3'", "1e-3"),
+        *(("1e-3", 0.001), ("+1E3", 1000.0), ("1.e-7", 1e-7), ("2e5", 2e5), (".5", 0.5)),
+        *(("010", 10), ("-010", -10), ("+5", 5), ("1:30", "1:30"), ("yes", "yes")),
+        *(("null", None), ("None", None), ("'None'", "None"), ("[None, ~]", [None, None])),
+        *(("e3", "e3"), ("'1e-3'", "1e-3")),
     ],
 )
 def test_values_are_those_of_yaml_1_2(text, meant):

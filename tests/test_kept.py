@@ -8,12 +8,11 @@ from types import SimpleNamespace
 
 import full
 import keep
-import pandas as pd
-import proposals
 import pytest
 import torch
+from reports import kept
 
-from cflkit.reproduce import grid, kept, ledger, notebooks, records
+from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.records import PROJECT
 
 LESSON = PROJECT / "notebooks" / "08b_tutorial_022_controls.ipynb"
@@ -85,33 +84,3 @@ def test_explanations_which_have_one_round_are_kept_without_a_figure(capsys):
     record = records.read(PROJECT / "data" / "results" / name)
     kept.draw(record, SimpleNamespace(clusters=torch.zeros(15)), 1)
     assert "minutes of one core" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_run_as_published_alone_has_the_numbers_of_its_method(monkeypatch):
-    monkeypatch.setattr(grid, "tables", lambda: ["emd-cfl/fedclust"])
-    monkeypatch.setattr(grid.Job, "status", "missing")
-    only = ["FedClust as published"]
-    every = [r for r in records.find_records() if r.parameters.get("only") == only]
-    monkeypatch.setattr(records, "find_records", lambda: every)
-    assert proposals.proposals(200, cuda=False)[0].numbers > 0
-
-
-@pytest.mark.slow
-def test_missing_runs_are_proposed_if_a_record_tells_that_they_fit(monkeypatch, tmp_path):
-    monkeypatch.setattr(grid, "tables", lambda: ["emd-cfl/pacfl"])
-    monkeypatch.setattr(grid.Job, "status", "missing")
-    every = [r for r in records.find_records() if r.parameters.get("only") == ["PACFL"]]
-    assert not proposals.proposals(0.1, cuda=False)
-    first = proposals.proposals(30, cuda=False)
-    scenarios = {(r.parameters["version"], r.parameters["model"]) for r in every}
-    assert len(first) == len(scenarios) and not any(one.numbers for one in first)
-    one = [r for r in every if r.id == "emd-cfl-mnist-four-m40-seed0-96506067"]
-    table = pd.read_csv(ledger.LEDGER, dtype=str).assign(status="not run")
-    table.to_csv(tmp_path / "ledger.csv", index=False)
-    monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
-    monkeypatch.setattr(records, "find_records", lambda: one)
-    first = proposals.proposals(30, cuda=False)
-    # The versions with as many clients are told by this record, and the reduced runs by none
-    assert len(first) == 4 and first[0].numbers > 0 and first[-1].numbers == 0
-    assert all(proposal.like is one[0] for proposal in first)

@@ -291,8 +291,8 @@ def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
     assert len(pd.read_csv(path)) == len(ledger.published())
     monkeypatch.setattr(ledger, "ledger", None)  # the errors come before the work
     for words, message in (
-        (["--paper", "ocfl", "--table", "1"], "no table '1'; there are I"),
-        (["--paper", "mine"], "no paper 'mine'; there are "),
+        (["--paper", "ocfl", "--table", "1"], "number has table '1'; choose from I"),
+        (["--paper", "mine"], "number has paper 'mine'; "),
         (["-o", str(notes)], "is no ledger, and stays as it is"),
     ):
         assert main(["ledger", *words]) == 2

@@ -27,6 +27,7 @@ import psutil
 import torch
 
 from cflkit import simulation
+from cflkit._bounds import Mistake
 from cflkit.federation import Federation
 from cflkit.flower import client_data, keys
 from cflkit.flower.settings import APP, DEFAULTS, Settings
@@ -37,7 +38,7 @@ HOST = "127.0.0.1"
 SERVER_FILES = {"cert": "server.crt", "key": "server.key", "ca-cert": "ca.crt"}
 
 
-class DemoError(Exception):
+class DemoError(Mistake):
     """The demonstration failed; the message says why, and perhaps where a log lies."""
 
 

@@ -24,25 +24,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import Field
 
-from cflkit._bounds import hint
 from cflkit._project import KIT, PROJECT
 from cflkit.reproduce import notebooks, records
-from cflkit.reproduce.parameters import ParameterError, Parameters
+from cflkit.reproduce.parameters import ParameterError, Parameters, choices, matching
 from cflkit.reproduce.values import options, parsed, read_yaml
 
 NOTEBOOKS = KIT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
-T = TypeVar("T")
 
 
 # --- What a grid holds ----------------------------------------------------------------------------
@@ -57,22 +55,11 @@ class GridFile(Parameters):
     given: dict[str, Any] = Field(default={})
     grids: list[dict[str, list[str | int | float | bool | list[str]]]]
 
-    def values(self, name: str) -> list[str]:
-        """Return the values of a name as texts."""
-        return list(dict.fromkeys(str(v) for lists in self.grids for v in lists.get(name, [])))
-
-    def points(self, where: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the combinations of the lists that have the values in ``where``."""
-        known = {name for lists in self.grids for name in lists}
-        if unknown := [name for name in where if name not in known]:
-            names = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
-            names += hint(unknown[0], known)
-            raise ParameterError(f"the grid has no {names}")
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Yield the combinations of the lists."""
         for lists in self.grids:
             for values in itertools.product(*lists.values()):
-                point = dict(zip(lists, values, strict=True))
-                if all(point.get(name) == value for name, value in where.items()):
-                    yield point
+                yield dict(zip(lists, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -120,60 +107,42 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         refused by the notebook.
     """
     if table not in tables():
-        raise ParameterError(
-            f"no grid {table!r}; the grids are {', '.join(tables())}{hint(table, tables())}"
-        )
-    path, chosen = PARAMS / f"{table}.yaml", parsed(where or {})
+        raise ParameterError(f"no grid {table!r}; {choices(table, tables())}")
+    path = PARAMS / f"{table}.yaml"
     try:
         grid = GridFile.checked(read_yaml(path))
     except ParameterError as error:
         raise ParameterError(f"{table}: {error}") from error
-    notebook = read_once(notebooks.read_notebook, NOTEBOOKS / grid.notebook)
+    notebook, read = notebooks.read_notebook(NOTEBOOKS / grid.notebook), cache(read_yaml)
     usual = notebook.defaults
     used = {*usual, *grid.alike.values(), *(name for _, name, _, _ in Formatter().parse(grid.file))}
     if unused := sorted({name for lists in grid.grids for name in lists} - used):
         raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
-    jobs = []
-    for point in grid.points(chosen):
+    jobs, chosen = [], parsed(where or {})
+    for point in matching(f"run of {table}", list(grid.points()), chosen, dict):
         try:
             file = path.parent / grid.file.format(**point)
             same = {name: point[other] for name, other in grid.alike.items()}
         except KeyError as error:
             reason = f"a grid has no {error.args[0]}, which file or alike needs"
             raise ParameterError(f"{table}: {reason}") from error
-        listed = read_once(read_yaml, file)
-        wanted = {n: v for n, v in point.items() if n in usual} | same | grid.given
-        _, run = notebook.check(listed | wanted, quick=True)
+        listed = read(file)  # once, since many runs have the same
+        values = {n: v for n, v in point.items() if n in usual} | same | grid.given
+        _, run = notebook.check(listed | values, quick=True)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
-        differing = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
+        differing = {n: v for n, v in values.items() if v != listed.get(n, usual[n])}
         jobs.append(Job(records.run_id(run), notebook.path, file, differing))
-    if not jobs:
-        known = {name: grid.values(name) for name in chosen}
-        said = "; ".join(f"{name} is {', '.join(values)}" for name, values in known.items())
-        near = "".join(hint(str(value), known[name]) for name, value in chosen.items())
-        raise ParameterError(f"no run of {table} has {chosen}; {said}{near}")
     return jobs
 
 
-def read_once(read: Callable[[Path], T], path: Path) -> T:
-    """Read a file, unless it has been read since it was last changed: many runs need the same."""
-    return read_version(read, path, path.stat().st_mtime_ns if path.exists() else None)
-
-
-@cache
-def read_version(read: Callable[[Path], T], path: Path, changed: int | None) -> T:
-    """Read a file as it was ``changed`` at this time."""
-    return read(path)
-
-
-def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
-    """Run the jobs that have no record; return the reasons of those that failed, by their ids.
+def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> int:
+    """Run the jobs that have no record; print how each ended, and return how many failed.
 
     A run that was interrupted continues from its checkpoint.
     """
     left = [Process(job.run, job.command()) for job in jobs if job.status != "done"]
-    return {name: reason for name, reason in run_all(left, side_by_side) if reason}
+    return sum(bool(reason) for _, reason in run_all(left, side_by_side))
 
 
 # --- Processes ------------------------------------------------------------------------------------
@@ -200,10 +169,8 @@ class Process:
             errors.seek(0)
             text = errors.read().decode(errors="replace").strip()
         minutes = (time.monotonic() - begun) / 60
-        reasons = [line for line in text.splitlines() if line.startswith("error: ")]
-        if status == 2 and reasons:
-            return reasons[-1].removeprefix("error: "), minutes
-        return f"exit status {status}, last output {text[-200:]!r}" if status else "", minutes
+        *_, last = text.split("\n")
+        return f"exit status {status}: {last}" if status else "", minutes
 
 
 def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:

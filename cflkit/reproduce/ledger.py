@@ -103,9 +103,7 @@ def scale(record: Record, paper: str, unread: Collection[str] = ()) -> str | Non
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
         return None
-    # Records have no parameters of the demonstrations, such as `repeats`
-    fields = known.parameters.model_fields.items()
-    not_compared = known.free | {name for name, field in fields if field.exclude} | {*unread}
+    not_compared = known.free | {*unread}
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else SCALES:
         full = scale_parameters(paper, name, scenario_of(record, paper))

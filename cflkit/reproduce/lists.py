@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from statistics import mean
-from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cflkit import _project
-from cflkit._project import git
 from cflkit.reproduce import grid, records
 from cflkit.reproduce.records import Record
+from cflkit.reproduce.terminal import Row, fitted
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Row = Mapping[str, Any]
-# The width of what is no terminal, such as a file
-ENDLESS = 1_000_000
-
-
-def fitted(rows: Sequence[Row], keys: int = 1) -> str:
-    """Write rows as a table; where the terminal is too narrow for it, each row as a paragraph.
-
-    A paragraph begins with a line of the values of the first columns, the ``keys``.
-    """
-    width = shutil.get_terminal_size((ENDLESS, 0)).columns
-    names = list(rows[0])
-    cells = [[as_cell(row[name]) for name in names] for row in rows]
-    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    if sum(widths) + 2 * (len(names) - 1) <= width:
-        numbers = [all(isinstance(row[name], int | float) for row in rows) for name in names]
-        formats = [f"{'>' if n else '<'}{w}" for n, w in zip(numbers, widths, strict=True)]
-        return "\n".join("  ".join(map(format, line, formats)).rstrip() for line in (names, *cells))
-    wrapped = TextWrapper(max(width, 20), break_long_words=False, break_on_hyphens=False)
-    lines = wrapped.wrap("  ".join(names[:keys]))
-    for row in cells:
-        wrapped.initial_indent = wrapped.subsequent_indent = ""
-        lines += wrapped.wrap("  ".join(row[:keys]))
-        wrapped.initial_indent = wrapped.subsequent_indent = "  "
-        rest = zip(names[keys:], row[keys:], strict=True)
-        lines += wrapped.wrap(", ".join(" ".join(pair) for pair in rest if pair[1]))
-    return "\n".join(lines)
-
-
-def as_cell(value: Any) -> str:
-    """Format a value for a table: a dash for one that is missing, six digits of a number."""
-    if value is None or value != value:
-        return "–"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def grids() -> list[Row]:
@@ -78,10 +40,10 @@ def grids() -> list[Row]:
 
 
 def listing(chosen: Sequence[Record]) -> list[Row]:
-    """List records: id, paper, scale, seed, minutes, and the age of their code.
+    """List records: id, paper, scale, seed, minutes, and whether their code has changed.
 
-    ``scale`` is that at which some paper's tables count the record. ``code`` says how many commits
-    have changed the package since. ``stale`` is the answer of `staleness`.
+    ``scale`` is that at which some paper's tables count the record. ``stale`` is the answer of
+    `staleness`.
     """
     from cflkit.reproduce import ledger  # needs pandas, which lists of grids do not
     from cflkit.reproduce.papers import PAPERS
@@ -93,7 +55,6 @@ def listing(chosen: Sequence[Record]) -> list[Row]:
             "scale": next(filter(None, (ledger.scale(record, paper) for paper in PAPERS)), ""),
             "seed": record.parameters["seed"],
             "minutes": record.provenance["minutes"],
-            "code": age(record.provenance["git_revision"]),
             "stale": staleness(record),
         }
         for record in chosen
@@ -111,14 +72,6 @@ def staleness(record: Record) -> str:
     return "" if record.provenance["code"] == _project.digest_of_code(*modules) else "stale"
 
 
-@cache
-def age(commit: str | None) -> str:
-    """Return the age of a record's code: how many commits have changed the package since then."""
-    counted = ("rev-list", "--count", "--end-of-options", f"{commit}..HEAD", "--", "cflkit")
-    since = commit and git(*counted)
-    return f"{since} commits ago" if since else "of an unknown revision"
-
-
 def side_by_side(chosen: Sequence[Record]) -> str:
     """Return the parameters and the measures of one or two records as text.
 
@@ -133,23 +86,17 @@ def side_by_side(chosen: Sequence[Record]) -> str:
     ]
     lines = [*(f"{number}: {record.id}" for number, record in numbered.items()), ""]
     if len(chosen) == 2:
-        parameters = [row for row in parameters if str(row["1"]) != str(row["2"])]
+        parameters = [row for row in parameters if row["1"] != row["2"]]
         lines.append("parameters in which they differ" if parameters else "equal parameters")
-    lines += [fitted(parameters)] if parameters else []
     every = [
         (m, n) for record in chosen for m, of_method in record.summary.items() for n in of_method
     ]
     measures = [
         {"method": method, "measure": name}
-        | {n: rounded(record.value(method, name)) for n, record in numbered.items()}
+        | {n: record.value(method, name) for n, record in numbered.items()}
         for method, name in dict.fromkeys(every)
     ]
-    return "\n".join([*lines, "", *([fitted(measures, 2)] if measures else [])])
-
-
-def rounded(value: Any) -> Any:
-    """Round a measure to four digits; whole numbers stay as they are."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    return "\n".join([*lines, fitted(parameters), "", fitted(measures, 2)])
 
 
 def formatted(table: pd.DataFrame) -> pd.DataFrame:

@@ -28,9 +28,9 @@ import filelock
 
 from cflkit._bounds import Mistake
 from cflkit._files import abandoned, check_regular, expanded, unwritable
-from cflkit._project import KIT, PROJECT
+from cflkit._project import PROJECT
 from cflkit.reproduce import records, run_messages
-from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
+from cflkit.reproduce.parameters import Recorded, check_names, model_of
 from cflkit.reproduce.values import parsed, read_yaml
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ class Notebook:
         """
         from cflkit.reproduce import papers
 
-        if unknown := [name for name in chosen if name not in self.defaults]:
-            raise ParameterError(about_unknown(unknown, self.defaults))
+        check_names(chosen, self.defaults)
         model = papers.parameters_of(self.path.stem) or model_of(self.defaults)
         run: Any = model.checked(self.defaults | dict(chosen), quick)
         values = {name: getattr(run, name) for name in chosen}
@@ -127,7 +126,6 @@ def read_notebook(path: Path) -> Notebook:
     try:
         nbformat.validate(json.loads(text), version=4)
         tree = nbformat.v4.reads(text)
-        "".join(cell.source for cell in tree.cells).encode()  # half a character is in no file
     except Exception as error:  # of any type, since nbformat expects something like a notebook
         why = getattr(error, "message", error)
         raise NotebookError(f"{path} is not a notebook ({why})") from error
@@ -261,7 +259,6 @@ def run_cells(
 
     # Its errors are reported by ours, in one line
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    ended: list[int] = []
     try:
         with private_sockets() as config:
             return papermill.execute_notebook(
@@ -274,7 +271,7 @@ def run_cells(
                 kernel_name="python3",
                 language="python",
                 config=config,
-                kernel_manager_class=our_kernel(ended),
+                kernel_manager_class=our_kernel(),
                 shutdown_kernel="immediate",  # on Ctrl-C it would print what it is interrupted in
             )
     except PapermillExecutionError as error:
@@ -285,10 +282,8 @@ def run_cells(
     except OSError as error:  # papermill writes the notebook after each cell
         raise NotebookError(str(unwritable(output, error))) from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
-        why = f"exit status {ended[0]}; " if ended else ""
-        if ended == [-9]:  # SIGKILL, as Linux ends a process for which memory is missing
-            why = "too little memory? "
-        raise NotebookError(f"{error} ({why}see {output})") from error
+        # Linux kills a process for which memory is missing
+        raise NotebookError(f"{error} (too little memory? see {output})") from error
 
 
 def check_output(output: Path, source: Path) -> None:
@@ -303,20 +298,20 @@ def check_output(output: Path, source: Path) -> None:
         return
     if not output.is_file():
         raise NotebookError(f"{output} cannot be written (it is no regular file)")
-    committed = [source, *(KIT / "notebooks").rglob("*.ipynb")]  # also by links
-    # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped. A
-    # run that was killed while it wrote leaves the beginning of the file, or an empty one
+    # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped;
+    # committed notebooks are without it. A run that was killed while it wrote leaves the beginning
+    # of the file, or an empty one
     text = output.read_bytes()
     executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
-    if not executed or any(output.samefile(path) for path in committed):
+    if not executed or output.samefile(source):
         raise NotebookError(
             f"{output} would be overwritten, and is no output of a run; name another file, ending "
             "in .ipynb"
         )
 
 
-def our_kernel(ended: list[int]) -> type[AsyncKernelManager]:
-    """Return a manager that starts our own Python, and notes the status with which it ended.
+def our_kernel() -> type[AsyncKernelManager]:
+    """Return a manager that starts our own Python.
 
     The kernel ``python3`` that Jupyter finds first can be that of another environment.
     """
@@ -328,11 +323,6 @@ def our_kernel(ended: list[int]) -> type[AsyncKernelManager]:
         @property
         def kernel_spec(self) -> KernelSpec:
             return KernelSpec(**get_kernel_dict())
-
-        async def is_alive(self) -> bool:  # type: ignore[override]
-            if self.provisioner and (status := await self.provisioner.poll()) is not None:
-                ended[:] = [status]
-            return bool(await super().is_alive())
 
     return OurKernel
 

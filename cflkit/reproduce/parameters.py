@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -31,6 +32,7 @@ from cflkit import _bounds as bounds
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
 
+T = TypeVar("T")
 # The end of a method's name whose options are those of the authors' code
 AS_PUBLISHED = " as published"
 # The first line of the cell in which papermill gives a notebook other parameters
@@ -85,9 +87,9 @@ class Parameters(BaseModel):
         ParameterError
             The parameters cell has an unknown name, or see `checked`.
         """
-        if unknown := unknown_names(namespace.get("In", ()), cls.model_fields):
-            raise ParameterError(about_unknown(unknown, cls.model_fields))
-        return cls.checked({n: namespace[n] for n in cls.model_fields if n in namespace})
+        known = cls.model_fields
+        check_names(assigned_parameters(namespace.get("In", ()), known), known)
+        return cls.checked({name: namespace[name] for name in known if name in namespace})
 
     @model_validator(mode="after")
     def fits_a_machine(self) -> Self:
@@ -126,22 +128,22 @@ def model_of(defaults: dict[str, Any]) -> type[Parameters]:
     return create_model("Parameters", __base__=Parameters, **types)
 
 
-def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
-    """Find the names that a notebook's parameters cell assigns but that are not parameters.
+def assigned_parameters(cells: Sequence[str], known: Collection[str]) -> list[str]:
+    """Find the names that a notebook's parameters cell assigns.
 
     The cells are those that were executed, in order: IPython's ``In``. The last one that assigns
     more than half of the ``known`` names is the parameters cell. Papermill's values are in a marked
     cell after it. Other cells may assign any names.
     """
-    unknown: list[str] = []
+    found: list[str] = []
     for cell in reversed(cells):
         names = assigned(cell)
         whole = len(set(names) & set(known)) > len(known) / 2
         if whole or cell.startswith(INJECTED):
-            unknown = [*(name for name in names if name not in known), *unknown]
+            found = names + found
         if whole:
             break
-    return unknown
+    return found
 
 
 def assigned(cell: str) -> list[str]:
@@ -154,16 +156,61 @@ def assigned(cell: str) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
-    """Build the message for names that are not parameters."""
-    near = {name: bounds.hint(MEANT.get(name, name), known) for name in names}
-    said = [f"{name!r}{close}" for name, close in near.items() if close]
-    if strange := [repr(name) for name, close in near.items() if not close]:
-        said.append(f"{', '.join(strange)}; it has {', '.join(known)}")
-    return "; ".join(f"the notebook has no parameter {text}" for text in said)
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse the first name that is no parameter of a notebook."""
+    for name in names:
+        if name not in known:
+            near = choices(MEANT.get(name, name), known)
+            raise ParameterError(f"the notebook has no parameter {name!r}; {near}")
 
 
-# The modules that know these names take seconds to load; the validators import them when needed
+def choices(name: str, known: Collection[str]) -> str:
+    """Build the end of a message about an unknown name: one that is near, and all known ones."""
+    near = bounds.nearest(name, known)
+    begin = f"did you mean {near!r}? There are" if near else "choose from"
+    return f"{begin} {', '.join(known)}"
+
+
+def matching(
+    what: str,
+    items: Sequence[T],
+    where: Mapping[str, Any],
+    values: Callable[[T], Mapping[str, Any]],
+) -> list[T]:
+    """Return the items, such as ``what``, that have the values in ``where``.
+
+    Raises
+    ------
+    ParameterError
+        No item has a value of such a name, or none has all of these values.
+    """
+    names, found = sorted({name for item in items for name in values(item)}), list(items)
+    for name, wanted in where.items():
+        if name not in names:
+            raise ParameterError(f"no {what} has {name!r}; {choices(name, names)}")
+        there = sorted({str(values(item).get(name)) for item in found})
+        found = [item for item in found if values(item).get(name) == wanted]
+        if not found:
+            raise ParameterError(f"no {what} has {name} {wanted!r}; {choices(str(wanted), there)}")
+    return found
+
+
+def known_name(what: str, known: Callable[[], Collection[str]]) -> AfterValidator:
+    """Accept the names of what is known, which may take seconds to load (see `is_quick`)."""
+
+    def accept(name: str, info: ValidationInfo) -> str:
+        if not is_quick(info) and name not in known():
+            raise ValueError(f"unknown {what} {name!r}; {choices(name, known())}")
+        return name
+
+    return AfterValidator(accept)
+
+
+def classifiers() -> list[str]:
+    """Return the names of `models.make` whose networks classify."""
+    from cflkit import models
+
+    return [name for name in models.names() if name not in models.AUTOENCODERS]
 
 
 class Images(Parameters):
@@ -210,7 +257,7 @@ class Scenario(Images):
 class Training(Parameters):
     """A training run: a model, how clients train, and for how long."""
 
-    model: str
+    model: Annotated[str, known_name("model", classifiers)]
     optimizer: bounds.Optimizer
     lr: bounds.Positive
     momentum: bounds.Momentum
@@ -221,19 +268,6 @@ class Training(Parameters):
     seed: Seed
     # A field with a default is no part of a record's name while it has this value
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-
-    @field_validator("model")
-    @classmethod
-    def known_model(cls, name: str, info: ValidationInfo) -> str:
-        """Accept only names of `models.make` whose networks classify."""
-        if is_quick(info):
-            return name
-        from cflkit import models
-
-        known = [model for model in models.names() if model not in models.AUTOENCODERS]
-        if name not in known:
-            raise ValueError(f"unknown model; choose from {', '.join(known)}")
-        return name
 
     @model_validator(mode="after")
     def trainable(self, info: ValidationInfo) -> Self:
@@ -248,10 +282,6 @@ class Training(Parameters):
 
         names = {"batch_size", "optimizer", "lr", "momentum", "weight_decay", "precision"}
         return LocalTraining(epochs=self.local_epochs, **self.model_dump(include=names))
-
-
-class Run(Training, Images):
-    """A training run on images."""
 
 
 class Selection(Parameters):
@@ -269,8 +299,7 @@ class Selection(Parameters):
         """Accept only names of the line-up, also with the ending ``as published``."""
         for name in names or ():
             if name.removesuffix(AS_PUBLISHED) not in cls.line_up:
-                known = f"choose from {', '.join(cls.line_up)}{bounds.hint(name, cls.line_up)}"
-                raise ValueError(f"unknown method {name!r}; {known}")
+                raise ValueError(f"unknown method {name!r}; {choices(name, cls.line_up)}")
         return names
 
     def check_measured(self) -> None:
@@ -280,5 +309,5 @@ class Selection(Parameters):
             raise ParameterError(f"until: {reason}")
 
 
-class FederatedRun(Run, Scenario):
+class FederatedRun(Training, Scenario):
     """A training run on clusters of classes."""

@@ -21,19 +21,14 @@ class Perturbation:
 
     models_only: ClassVar[bool] = False
 
-    seed: int
-
-    @property
-    def perturbation(self) -> int:
-        """Return the seed, which a record states (`records.provenance`)."""
-        return self.seed
+    perturbation: int  # the seed, which a record states (`records.provenance`)
 
     def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
         """Perturb the rows of ``trained`` in place, see `Hook`."""
         starts, clients = jobs.model_of.tolist(), jobs.client_of.tolist()
         for row, start, client in zip(trained, starts, clients, strict=True):
             generator = torch.Generator()
-            generator.manual_seed(integer(self.seed, PERTURBATION, client, round))
+            generator.manual_seed(integer(self.perturbation, PERTURBATION, client, round))
             towards = torch.randint(-1, 2, (len(row),), generator=generator).to(row)
             moved = row != jobs.models[start, : len(row)]
             row.copy_(torch.nextafter(row, row + towards * moved))

@@ -308,12 +308,9 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
 
 def processor() -> str:
     """Return the name of the processor, if the system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+    import torch
+
+    return str(torch.cpu.get_capabilities().get("cpu_name") or platform.processor())
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -347,13 +344,9 @@ def read_all(folders: Iterable[Path]) -> list[Record]:
     return every
 
 
-def find_records(**parameters: Any) -> list[Record]:
-    """Return the records with these parameters, in the project and in `results`, sorted by id.
-
-    Damaged records are named, and left out.
-    """
-    every = read_all(place for _, place in sorted(record_folders().items()))
-    return [record for record in every if has_parameters(record, parameters)]
+def find_records() -> list[Record]:
+    """Return the records in the project and in `results`, sorted by id; damaged ones are named."""
+    return read_all(place for _, place in sorted(record_folders().items()))
 
 
 def has_parameters(record: Record, parameters: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from cflkit._project import IS_CLONE, KIT, PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME, of_cells
 from cflkit.reproduce.records import AS_PUBLISHED, Record
+from cflkit.reproduce.terminal import fitted
 
 ROUND = re.compile(r"(continues after )?round \d+ of \d+")
 # Seconds until the first line of a round where lines stay
@@ -29,7 +30,7 @@ SHOWN = {
     **{"n_clusters": "clusters", "clustering_round": "since round", "ari": "ARI"},
     **{"accuracy": "accuracy", "accuracy_in-cluster": "accuracy", "communities": "communities"},
     **{"accuracy_start": "at the start", "wrong": "wrong", "insertion_in-cluster": "insertion"},
-    **{"deletion_in-cluster": "deletion"},
+    **{"deletion_in-cluster": "deletion", "diverged_in": "diverged in round"},
 }
 
 
@@ -113,15 +114,13 @@ def story(record: Record) -> Iterator[str]:
     usual = {n: m for n, m in record.summary.items() if not n.endswith(AS_PUBLISHED)}
     usual = usual or record.summary  # a method can be asked for as published alone
     names = [name for name in SHOWN if any(m.get(name) is not None for m in usual.values())]
-    width = max(map(len, usual))
-    yield "  ".join([" " * width, *(f"{SHOWN[name]:>11s}" for name in names)])
     best = sorted(usual.items(), key=lambda pair: -(pair[1].get("accuracy") or 0))
-    for method, measures in best:
-        cells = [f"{text(measures.get(name)):>11s}" for name in names]
-        line = "  ".join([f"{method:{width}s}", *cells])
-        if "diverged_in" in measures:
-            line += f"  diverged in round {measures['diverged_in']}"
-        yield line
+    yield fitted(
+        [
+            {"method": method} | {SHOWN[name]: text(measures.get(name)) for name in names}
+            for method, measures in best
+        ]
+    )
     legend = []
     if "ari" in names:
         legend.append("ARI 1: the true groups. Accuracy: on each client's own test set.")

@@ -7,20 +7,13 @@ A record without them is refused, since an edit would else only have to remove t
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from cflkit._bounds import STRICT
 from cflkit._files import check_regular
-
-
-def is_time(text: str) -> str:
-    """Refuse a text that is no time."""
-    datetime.fromisoformat(text)
-    return text
 
 
 def has_a_seed(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -30,41 +23,28 @@ def has_a_seed(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-# No text that git could take for an option
-Revision = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 Value = bool | int | float | str | None
 
 
 class Provenance(BaseModel):
-    """The circumstances of a run, see `records.provenance`. Old records lack some of them."""
+    """What the kit reads of a run's circumstances; a record states more, see `records.provenance`.
 
-    model_config = STRICT
+    Old records lack some of them.
+    """
 
-    finished: Annotated[str, AfterValidator(is_time)]
-    git_revision: Revision | None
-    git_clean: bool | None
-    git_revisions: list[str] | None
+    model_config = STRICT | ConfigDict(extra="allow")
+
+    finished: str
     resumed: int | None
     code: str | None
     modules: list[str] | None = None  # whose code it is; older records say nothing of it
-    notebook: str | None
-    python: str
-    versions: dict[str, str]
-    cuda: str | None
-    cudnn: int | None
     device: str
-    processor: str | None
-    products: str | None = None  # the library of large products; older records do not say it
-    cores: int | None
     threads: int | None
-    engine: str
     perturbation: int | None
     minutes: float
     peak_memory_gib: float | None
-    seed: int
     partition_hash: str
     data_files: dict[str, str]
-    class_names: list[str] | None = None  # only where labels of one's own data are names
     parameters_of_model: int
     trainings_requested: int
     trainings_run: int

@@ -1,11 +1,7 @@
-"""Values of parameters as YAML 1.2: in files, on the command line, and in commands.
-
-Whole numbers are decimal, with or without leading zeros; ``0x10`` or ``1_0`` is a text.
-"""
+"""Values of parameters as YAML 1.2: in files, on the command line, and in commands."""
 
 import contextlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,17 +23,8 @@ class Constructor(SafeConstructor):
         """Build a text; a ``None`` without quotes is none."""
         return None if node.value == "None" and node.style is None else str(node.value)
 
-    def number_or_text(self, node: ScalarNode) -> int | float | str:
-        """Build a number; one in another notation than the decimal one is a text."""
-        if not re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?\.inf|\.nan", node.value.lower()):
-            return str(node.value)
-        whole = str(node.tag).endswith(":int")
-        return int(node.value) if whole else float(self.construct_yaml_float(node))
-
 
 Constructor.add_constructor("tag:yaml.org,2002:str", Constructor.text_or_none)
-Constructor.add_constructor("tag:yaml.org,2002:int", Constructor.number_or_text)
-Constructor.add_constructor("tag:yaml.org,2002:float", Constructor.number_or_text)
 
 
 class NoAliases(Composer):

@@ -19,17 +19,22 @@ from typing import Any
 import click
 import nbformat
 from nbformat import NotebookNode, v4
+from reports.kept import NEEDS
 
 from cflkit._bounds import Mistake
 from cflkit.commands import FILE, NOTEBOOK, pairs, refused
 from cflkit.reproduce import notebooks, records
-from cflkit.reproduce.kept import NEEDS
 from cflkit.reproduce.notebooks import SKIPPED
 from cflkit.reproduce.values import parsed, read_yaml
 
 FOLDER = records.KIT / "notebooks" / "full"
 # The most bytes of a kept notebook; of one that is larger, moving figures stand still
 LARGEST = 300_000
+# How a kept notebook finds what its last cells call
+IMPORT = """import sys
+
+sys.path.append(str(records.KIT / "notebooks" / "src"))
+from reports import kept"""
 
 
 @click.command()
@@ -59,7 +64,7 @@ def run(path: Path, overrides: Mapping[str, str], file: Path | None, record_only
 
 def last_cells(figures: int) -> list[NotebookNode]:
     """Build the cells that a kept notebook has at its end, after so many figures."""
-    figure = f"from cflkit.reproduce import kept\n\nkept.draw(record, federation, {figures + 1})"
+    figure = f"{IMPORT}\n\nkept.draw(record, federation, {figures + 1})"
     text = "## The run\n\nA figure of it, and its outcome, which nbval compares."
     compared = {"tags": ["record", "nbval-check-output"]}
     return [

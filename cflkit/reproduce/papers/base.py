@@ -197,6 +197,11 @@ def play_rounds(
     )
 
 
+# Parameters that say nothing of a run's scale: engines and precisions are equal to rounding, and
+# `repeats` is no part of a record
+FREE = frozenset({"seed", "partition_seed", "only", "until", "precision", "engine", "repeats"})
+
+
 @dataclass(frozen=True)
 class Paper:
     """All that the kit knows about a paper. Several papers may share the runs of a notebook."""
@@ -217,7 +222,7 @@ class Paper:
     play: Callable[[Any, Federation, Mapping[str, Method], int], History] = play_rounds
     rounds: Callable[[Any], int] = lambda run: int(run.rounds)
     after_the_last: bool = False  # whether the rows are made only after the last round
-    free: frozenset[str] = frozenset({"seed", "partition_seed"})  # may differ within a scale
+    free: frozenset[str] = FREE  # the parameters that may differ within a scale
     # Parameters that runs at the reduced scale cannot have: 10 participants of 12 clients are not
     # the scenario of 10 participants of 40
     whole_only: frozenset[str] = frozenset()

@@ -6,17 +6,18 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from cflkit import _bounds as bounds
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
-from cflkit.reproduce.parameters import Run, Seed, Selection, is_quick
+from cflkit.reproduce.parameters import Images, Seed, Selection, Training, known_name
 
 # --- The line-up ---------------------------------------------------------------------------------
 
@@ -69,13 +70,20 @@ THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)
 BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
 
 
-class Parameters(Run, Selection):
+def versions() -> Collection[str]:
+    """Return the names that `shifts.make` knows."""
+    from cflkit.partition import shifts
+
+    return shifts.VERSIONS
+
+
+class Parameters(Training, Images, Selection):
     """Parameters of ``05b_emd_cfl_controls``."""
 
     folder: ClassVar[str] = "emd-cfl"
     line_up: ClassVar[Collection[str]] = LINE_UP
 
-    version: str
+    version: Annotated[str, known_name("version", versions)]
     clients: Annotated[int, Field(ge=2, le=bounds.MOST)] | None
     samples: Annotated[int, Field(ge=20, le=bounds.MOST)] | None
     published_split: bool
@@ -99,18 +107,6 @@ class Parameters(Run, Selection):
     change: bounds.Natural = 0
     published_distances: bool = False
 
-    @field_validator("version")
-    @classmethod
-    def known_version(cls, name: str, info: ValidationInfo) -> str:
-        """Accept only names that `shifts.make` knows."""
-        if is_quick(info):
-            return name
-        from cflkit.partition import shifts
-
-        if name not in shifts.VERSIONS:
-            raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
-        return name
-
     @model_validator(mode="after")
     def change_within_the_rounds(self) -> Self:
         """Refuse a change that is not between the first round and the last one."""
@@ -133,15 +129,8 @@ class Parameters(Run, Selection):
         return f"{self.data_name}-{self.version}{clients}{scene}"
 
 
-def of_comparison(*switches: tuple[Any, ...]) -> tuple[base.Switch, ...]:
-    """Build switches whose published values are in the code of the comparison."""
-    source = "EMD-CFL: code of the comparison"
-    return tuple(
-        base.Switch(where, option, published, intended, what, source)
-        for where, option, published, intended, what in switches
-    )
-
-
+# A switch whose published value is in the code of the comparison
+theirs = partial(base.Switch, source="EMD-CFL: code of the comparison")
 # What the comparison's code does that a run plays only if it asks for it (`published_distances`):
 # EMD-CFL's distances cost as much again, and most committed runs are older than the other options
 ON_REQUEST = (
@@ -155,13 +144,11 @@ ON_REQUEST = (
         "each distance has its own samples and projection, also the reference",
         "EMD-CFL: one function computes all distances",
     ),
-    *of_comparison(
-        ("fedprox", "squared", False, True, "the norm of each tensor's step, not squared"),
-        ("fesem", "squared", False, True, "the norm of each tensor's step, not squared"),
-        ("fesem", "received", True, False, "the means are one training behind"),
-        ("pfedgraph", "in_turn", True, False, "later clients mix models mixed already"),
-        ("fedsac", "in_turn", True, False, "later clients mix models mixed already"),
-    ),
+    theirs("fedprox", "squared", False, True, "the norm of each tensor's step, not squared"),
+    theirs("fesem", "squared", False, True, "the norm of each tensor's step, not squared"),
+    theirs("fesem", "received", True, False, "the means are one training behind"),
+    theirs("pfedgraph", "in_turn", True, False, "later clients mix models mixed already"),
+    theirs("fedsac", "in_turn", True, False, "later clients mix models mixed already"),
 )
 # What pFedGraph and FedSaC have in common
 OF_GRAPHS = (
@@ -172,37 +159,41 @@ OF_GRAPHS = (
 )
 LAST_COMPONENT = "a client predicts with its own last component, without the mixture"
 # Baselines that the comparison's code runs otherwise than their own authors
-OF_BASELINES = of_comparison(
-    ("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
-    ("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
-    ("sattler", "weighting", "samples", "equal", "averages are weighted by numbers of samples"),
-    ("ifca", "chosen_by", "validation", "train", "clients choose by their validation loss"),
-    ("pacfl", "split", "validation", "train", "directions of the validation images"),
-    ("pacfl", "standardised", True, False, "directions of standardised pixels"),
-    ("pacfl", "signed", True, False, "angles depend on the arbitrary signs of vectors"),
-    ("fedclust", "compared", "state", "last layer", "whole states, and not the last layer"),
-    ("fedclust", "stops", True, False, "no training after the first round"),
-    ("flexcfl", "mixing", 5.0, 0.1, "the rate of the exchange between groups"),
-    ("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
-    ("flexcfl", "include_buffers", True, False, "updates and exchange contain buffers"),
-    ("fesem", "zeros_first", True, False, "k-means of equal models, before any training"),
-    ("cfl-gp", "report", "own update", "gradient", "clients report their own model's update"),
-    ("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
-    ("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
-    ("fedem", "predicts", "last component", "mixture", LAST_COMPONENT),
-    ("fedrc", "predicts", "last component", "mixture", LAST_COMPONENT),
-    ("fedsoft", "mu", 0.0, 0.1, "no pull to the centres"),
-    ("fedsoft", "interval", 1, 2, "weights are estimated in every round"),
-    ("fedsoft", "split", "validation", "train", "weights by the validation loss"),
-    ("fedsoft", "counted", "batches", "samples", "a batch as a whole is assigned to a centre"),
-    ("fedsoft", "start", "mixture", "own", "local training begins at the mixture of centres"),
-    ("fedsoft", "smoother", 1e-3, 1e-4, "the smallest weight is 0.001 (theirs: one sample)"),
-    ("fedce", "split", "validation", "train", "associations by the validation loss"),
-    ("fedce", "counted", "prefixes", "best", "a model that is best so far gains 1, too"),
-    *(("pfedgraph", *switch) for switch in OF_GRAPHS),
-    *(("fedsac", *switch) for switch in OF_GRAPHS),
-    ("fedsac", "mu", 1.0, 0.01, "a strong cosine term"),
-    ("fedsac", "signed", True, False, "opposite feature axes count as distant"),
+OF_BASELINES = (
+    theirs("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
+    theirs("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+    theirs(
+        "sattler", "weighting", "samples", "equal", "averages are weighted by numbers of samples"
+    ),
+    theirs("ifca", "chosen_by", "validation", "train", "clients choose by their validation loss"),
+    theirs("pacfl", "split", "validation", "train", "directions of the validation images"),
+    theirs("pacfl", "standardised", True, False, "directions of standardised pixels"),
+    theirs("pacfl", "signed", True, False, "angles depend on the arbitrary signs of vectors"),
+    theirs("fedclust", "compared", "state", "last layer", "whole states, and not the last layer"),
+    theirs("fedclust", "stops", True, False, "no training after the first round"),
+    theirs("flexcfl", "mixing", 5.0, 0.1, "the rate of the exchange between groups"),
+    theirs("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
+    theirs("flexcfl", "include_buffers", True, False, "updates and exchange contain buffers"),
+    theirs("fesem", "zeros_first", True, False, "k-means of equal models, before any training"),
+    theirs("cfl-gp", "report", "own update", "gradient", "clients report their own model's update"),
+    theirs("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
+    theirs("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+    theirs("fedem", "predicts", "last component", "mixture", LAST_COMPONENT),
+    theirs("fedrc", "predicts", "last component", "mixture", LAST_COMPONENT),
+    theirs("fedsoft", "mu", 0.0, 0.1, "no pull to the centres"),
+    theirs("fedsoft", "interval", 1, 2, "weights are estimated in every round"),
+    theirs("fedsoft", "split", "validation", "train", "weights by the validation loss"),
+    theirs(
+        "fedsoft", "counted", "batches", "samples", "a batch as a whole is assigned to a centre"
+    ),
+    theirs("fedsoft", "start", "mixture", "own", "local training begins at the mixture of centres"),
+    theirs("fedsoft", "smoother", 1e-3, 1e-4, "the smallest weight is 0.001 (theirs: one sample)"),
+    theirs("fedce", "split", "validation", "train", "associations by the validation loss"),
+    theirs("fedce", "counted", "prefixes", "best", "a model that is best so far gains 1, too"),
+    *(theirs("pfedgraph", *switch) for switch in OF_GRAPHS),
+    *(theirs("fedsac", *switch) for switch in OF_GRAPHS),
+    theirs("fedsac", "mu", 1.0, 0.01, "a strong cosine term"),
+    theirs("fedsac", "signed", True, False, "opposite feature axes count as distant"),
 )
 
 
@@ -351,9 +342,7 @@ PAPERS = (
         play=play,
         whole_only=frozenset({"participants"}),
         concerns={"epsilon": frozenset({"EMD-CFL"})},
-        free=frozenset(
-            {"seed", "partition_seed", "only", "until", "published_distances", "precision"}
-        ),
+        free=base.FREE | {"published_distances"},
         one_group=({"version": "min"}, {"version": "base"}),
         # The comparison tuned two of them for its own versions of these methods
         borrowed={

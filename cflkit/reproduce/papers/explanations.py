@@ -7,15 +7,14 @@ paper's figures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import ValidationInfo, model_validator
 
 from cflkit._bounds import Count, Repeats
 from cflkit.reproduce import records
 from cflkit.reproduce.papers import base, ocfl
-from cflkit.reproduce.parameters import ParameterError, is_quick
+from cflkit.reproduce.parameters import ParameterError
 
 if TYPE_CHECKING:
     from cflkit.explain.assessment import Assessment
@@ -34,17 +33,6 @@ class Parameters(ocfl.OCFLMethods):
     repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
     trained_in: str | None = None
 
-    @model_validator(mode="after")
-    def some_layer(self, info: ValidationInfo) -> Self:
-        """Check that the model has a default layer where none is named."""
-        if is_quick(info):
-            return self
-        from cflkit import models
-
-        if self.layer is None and self.model not in models.LAST_FEATURES:
-            raise ValueError(f"{self.model} has no default layer to explain; name a layer")
-        return self
-
     def check_against_data(self) -> None:
         """Refuse a layer that GradCAM cannot use."""
         from cflkit import datasets
@@ -52,12 +40,14 @@ class Parameters(ocfl.OCFLMethods):
         check_layer(self, datasets.load(self.dataset))
 
     def assessment(self) -> Assessment:
-        """Build the options with which models are explained."""
+        """Build the options with which models are explained; a `ParameterError` without a layer."""
         from cflkit import models
         from cflkit.explain.assessment import Assessment
 
         names = {"sample_size", "step", "baseline", "explained", "seed"}
-        layer = self.layer or models.LAST_FEATURES[self.model]
+        layer = self.layer or models.LAST_FEATURES.get(self.model)
+        if layer is None:
+            raise ParameterError(f"{self.model} has no default layer to explain; name a layer")
         return Assessment(layer=layer, **self.model_dump(include=names))
 
 
@@ -184,7 +174,7 @@ PAPERS = (
         line_up=line_up,
         play=play,
         after_the_last=True,
-        free=frozenset({"seed", "partition_seed", "trained_in"}),
+        free=base.FREE | {"trained_in"},
         wrong_sign=ocfl.WRONG_SIGN,
     ),
 )

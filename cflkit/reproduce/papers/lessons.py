@@ -1,12 +1,20 @@
 """The parameters of notebooks that make no records: some lessons, the ledger and the reports."""
 
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from cflkit import _bounds as bounds
-from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
+from cflkit.reproduce.parameters import (
+    FederatedRun,
+    Images,
+    Overlap,
+    Parameters,
+    Scenario,
+    Seed,
+    known_name,
+)
 from cflkit.reproduce.records import PUBLISHED
 
 Samples = Annotated[int, Field(ge=20, le=bounds.MOST)]  # of a client
@@ -31,21 +39,41 @@ Noises = Annotated[
 ]
 
 
-class Trained(Parameters):
+def before_the_last(number: int, info: ValidationInfo) -> int:
+    """Refuse a number of rounds after which there is none left."""
+    rounds = info.data.get("rounds", number + 1)
+    if number >= rounds:
+        raise ValueError(f"it must be below rounds = {rounds}")
+    return number
+
+
+BeforeTheLast = Annotated[bounds.Count, AfterValidator(before_the_last)]
+
+
+class Lesson(Parameters):
+    """What all lessons have in common."""
+
+    seed: Seed
+
+
+class WithRate(Lesson):
+    """What lessons have in common whose reader chooses the learning rate."""
+
+    lr: Rate
+
+
+class Trained(WithRate):
     """What most lessons have in common: how clients train."""
 
     local_epochs: bounds.Count
     batch_size: bounds.Count
-    lr: Rate
-    seed: Seed
 
 
-class FourGroups(Parameters):
+class FourGroups(Lesson):
     """What lessons have in common whose clients are four equal groups."""
 
     clients: Annotated[int, Field(ge=12, le=MOST_CLIENTS, multiple_of=4)]
     samples: Samples
-    seed: Seed
 
 
 class StartHere(FourGroups):
@@ -69,15 +97,13 @@ class DriftMeasured(Images, Trained):
     repeats: bounds.Repeats
 
 
-class ClientsDisagree(Parameters):
+class ClientsDisagree(WithRate):
     """Parameters of ``02_when_clients_disagree``."""
 
     overlap: Overlap
     clients: Annotated[int, Field(ge=6, le=MOST_CLIENTS)]
     draws: Samples
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
-    lr: Rate
-    seed: Seed
 
 
 class FourScenarios(Scenario, Trained):
@@ -95,15 +121,13 @@ class OCFLTemperature(FourGroups):
     lr: Rate
 
 
-class OlderRules(Parameters):
+class OlderRules(WithRate):
     """Parameters of ``04_sattler_and_briggs``."""
 
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
-    lr: Rate
     cut: bounds.CosineThreshold
     eps1: bounds.Positive
     eps2: bounds.Positive
-    seed: Seed
 
 
 class SattlerAndBriggs(FederatedRun):
@@ -112,15 +136,13 @@ class SattlerAndBriggs(FederatedRun):
     repeats: bounds.Repeats
 
 
-class MethodsAsMatrices(Parameters):
+class MethodsAsMatrices(WithRate):
     """Parameters of ``09_a_map_of_the_methods``, which has 20 clients."""
 
     samples: Samples
     rounds: Annotated[int, Field(ge=5, le=MOST_ROUNDS)]
-    lr: Rate
     k: Annotated[int, Field(ge=2, le=20)]
     client: Annotated[int, Field(ge=0, lt=20)]
-    seed: Seed
 
 
 class MapOfTheMethods(Trained):
@@ -136,14 +158,7 @@ class Changing(Parameters):
     """What lessons have in common whose clients come late or change."""
 
     rounds: Annotated[int, Field(ge=3, le=MOST_ROUNDS)]
-    change: bounds.Count
-
-    @model_validator(mode="after")
-    def change_within_the_rounds(self) -> Self:
-        """Refuse a change after the last round."""
-        if self.change >= self.rounds:
-            raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
-        return self
+    change: BeforeTheLast
 
 
 class PrivacyAndChange(Changing, Trained):
@@ -164,7 +179,7 @@ class Report(Parameters):
     scale: Literal["paper", "reduced"]
 
 
-class FedCRef(Parameters):
+class FedCRef(Lesson):
     """Parameters of ``06_fedcref``."""
 
     clients: Annotated[int, Field(ge=4, le=MOST_CLIENTS)]
@@ -172,21 +187,18 @@ class FedCRef(Parameters):
     overlap: bounds.Share
     dirtiness: bounds.Share
     threshold: bounds.Share
-    seed: Seed
 
 
-class ExplainingClusterModels(Parameters):
+class ExplainingClusterModels(WithRate):
     """Parameters of ``07_explaining_cluster_models``."""
 
     clients: Annotated[int, Field(ge=9, le=MOST_CLIENTS)]
     draws: Samples
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
-    lr: Rate
     step: bounds.Count
-    seed: Seed
 
 
-class EMDCFL(Parameters):
+class EMDCFL(Lesson):
     """Parameters of ``05_emd_cfl``; ``clients`` is a multiple of three."""
 
     clients: Annotated[int, Field(ge=6, le=MOST_CLIENTS, multiple_of=3)]
@@ -194,25 +206,15 @@ class EMDCFL(Parameters):
     shade: Annotated[int, Field(ge=0, le=255)]
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
     epsilon: Annotated[float, Field(ge=0, le=2)]  # 2 is the largest cosine distance
-    seed: Seed
 
 
-class TutorialTable(Parameters):
+class TutorialTable(WithRate):
     """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
 
     clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS, multiple_of=3)]
     height: Annotated[float, Field(ge=0, le=20)]  # in standard deviations of the noise
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
-    warm_up: bounds.Count
-    lr: Rate
-    seed: Seed
-
-    @model_validator(mode="after")
-    def rounds_after_the_warm_up(self) -> Self:
-        """Refuse a warm-up without a round after it."""
-        if self.warm_up >= self.rounds:
-            raise ValueError(f"warm_up = {self.warm_up} must be below rounds = {self.rounds}")
-        return self
+    warm_up: BeforeTheLast
 
 
 class UpdateGivesAway(FourGroups):
@@ -229,19 +231,15 @@ class ComeAndGo(Changing, FourGroups):
     again: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
 
 
+def papers_with_tables() -> list[str]:
+    """Return the names of papers that have tables."""
+    return sorted({path.name.split("_")[0] for path in PUBLISHED.glob("*_table-*.csv")})
+
+
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
-    paper: str
-
-    @field_validator("paper")
-    @classmethod
-    def known(cls, name: str) -> str:
-        """Accept only papers that have tables."""
-        papers = sorted({path.name.split("_")[0] for path in PUBLISHED.glob("*_table-*.csv")})
-        if name not in papers:
-            raise ValueError(f"unknown paper; choose from {', '.join(papers)}")
-        return name
+    paper: Annotated[str, known_name("paper", papers_with_tables)]
 
 
 LESSONS: dict[str, type[Parameters]] = {

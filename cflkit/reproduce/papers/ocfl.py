@@ -8,10 +8,10 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cflkit._bounds import MOST, CosineThreshold, Count, Natural, NonNegative, Positive, Repeats
 from cflkit.reproduce.papers import base
@@ -59,13 +59,6 @@ class Parameters(OCFLMethods, Selection):
     perturbation: Seed | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     epsilon: NonNegative = 0.1
-
-    @model_validator(mode="after")
-    def has_what_emd_cfl_needs(self) -> Self:
-        """Refuse EMD-CFL if clients have no validation samples."""
-        if "EMD-CFL" in (self.only or ()) and not self.validation:
-            raise ValueError("EMD-CFL needs validation samples: set validation, for example to 0.1")
-        return self
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
@@ -300,10 +293,7 @@ PAPERS = tuple(
         federation=federation,
         line_up=chosen,
         play=play,
-        # Engines are equal to rounding
-        free=frozenset(
-            {"seed", "partition_seed", "central_every", "only", "until", "precision", "engine"}
-        ),
+        free=base.FREE | {"central_every"},
         wrong_sign=WRONG_SIGN,
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),

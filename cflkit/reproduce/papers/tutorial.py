@@ -99,7 +99,6 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        free=frozenset({"seed", "only", "until"}),
         # A parameter that is printed as a result
         fixed=({"measure": "Discovery Time"},),
     ),
