@@ -132,7 +132,7 @@ COUNTED = pandas.RangeIndex(100, 115)  # as pandas counts clients, and columns f
         (None, None, BARE, NUMBERS),
         (None, None, {"index": False}, NUMBERS),
         (NAMES, None, {}, NAMES),
-        (pandas.Index(NAMES, name="client"), list("abcde"), {}, NAMES),
+        (pandas.RangeIndex(15, name="client"), list("abcde"), {}, NUMBERS),
         (COUNTED.rename("site"), None, {}, tuple(map(str, COUNTED))),
     ],
 )
@@ -195,8 +195,9 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse,
     (tmp_path / "digits-8x8").mkdir()  # not the set of this name
     for name, contents in UNREADABLE.items():
         (tmp_path / name).write_bytes(contents)
-    for name in (*UNREADABLE, "digits-8x8", "missing.csv", "no-record"):
+    for name in (*UNREADABLE, "missing.csv", "no-record"):
         refuse("groups", name)
+    assert "has no folders" in refuse("groups", "digits-8x8")
 
 
 def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys):
