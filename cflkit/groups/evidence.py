@@ -95,9 +95,10 @@ class Evidence:
             if not (counts > 0).all():
                 continue
             if self.distances:
-                yield number, compare_matrices(*(sums / counts), clusterer)
+                yield number, compare_matrices(sums[0] / counts[0], sums[1] / counts[1], clusterer)
             else:
-                yield number, compare(*torch.from_numpy(sums), clusterer)
+                odd, even = torch.from_numpy(sums)
+                yield number, compare(odd, even, clusterer)
 
     @property
     def present(self) -> NDArray[np.bool_]:
