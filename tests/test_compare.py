@@ -1,7 +1,5 @@
 """A stranger's method on the map: it meets what others met, and its tables say what is measured."""
 
-import hashlib
-
 import numpy as np
 import pytest
 
@@ -29,11 +27,9 @@ def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkey
     monkeypatch.setattr(compare, "places", lambda: [("images", 5), ("alone", ""), ("k", 2)])
     monkeypatch.setattr(compare, "SEEDS", (0, 2))
     own = compare.results(path, output, progress=lambda line: None)
-    assert own[compare.PLACE].values.tolist() == [
-        [name, value, str(seed)]
-        for seed in (0, 2)
-        for name, value in (("images", "5"), ("alone", ""))
-    ], "nobody told it k"
+    met = [[*place, seed] for seed in "02" for place in (("images", "5"), ("alone", ""))]
+    assert own[compare.PLACE].values.tolist() == met, "nobody told it k"
+    assert {*own["told"]} == {"nothing"}
     fedavg = TABLE[TABLE["method"] == "FedAvg"].set_index(compare.PLACE)["accuracy"].astype(float)
     for row in own.itertuples():
         assert row.accuracy == pytest.approx(fedavg[row.situation, row.value, row.seed], abs=0.02)
@@ -74,56 +70,29 @@ def test_the_tables_say_what_was_measured(tmp_path, capsys):
     assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+HEAD = b"situation,value,seed,method,accuracy\n"
+TWO = FILE.format(name="A", option="") + FILE.format(name="B", option="")
+
+
 @pytest.mark.parametrize(
-    "name, text, reason",
+    "name, contents, reason",
     [
-        ("mine.py", "x = 1", "one class"),
-        ("mine.py", FILE.format(name="A", option="") + FILE.format(name="B", option=""), "A, B"),
-        ("mine.csv", "situation,value\nbase,", "lacks the columns accuracy"),
-        ("mine.csv", "situation,value,seed,method,accuracy\nnowhere,,0,Mine,0.5\n", "nowhere"),
-        ("mine.csv", "situation,value,seed,method,accuracy\n" + 2 * "base,,0,Mine,1\n", "one row"),
-        ("mine.csv", "situation,value,seed,method,accuracy\nbase,,0,Mine,87.5\n", "from 0 to 1"),
-        ("mine.csv", "situation,value,seed,method,accuracy\nbase,,0,Mine,\n", "from 0 to 1"),
+        ("mine.py", b"x = 1", "one class"),
+        ("mine.py", TWO.encode(), "A, B"),
+        ("mine.xlsx", HEAD, "neither a Python"),
+        ("mine.csv", b"situation,value\nbase,", "lacks the columns accuracy"),
+        ("mine.csv", HEAD + b"nowhere,,0,Mine,0.5\n", "nowhere"),
+        ("mine.csv", HEAD + 2 * b"base,,0,Mine,1\n", "one row"),
+        ("MINE.CSV", HEAD + b"base,,0,Mine,87.5\n", "from 0 to 1"),
+        ("mine.csv", HEAD + b"base,,0,Mine,\n", "from 0 to 1"),
+        ("mine.csv", b"", "cannot be read as a table"),
+        ("mine.csv", HEAD + b"base,,0,M\xfcller,0.5\n", "cannot be read as a table"),
+        ("mine.csv", HEAD + b"base,,0,M,1\nbase,,1,M,1,7\n", "cannot be read as a table"),
     ],
 )
-def test_what_is_no_method_and_no_table_is_refused(name, text, reason, tmp_path, refuse):
-    (tmp_path / name).write_text(text)
+def test_what_is_no_method_and_no_table_is_refused(name, contents, reason, tmp_path, refuse):
+    (tmp_path / name).write_bytes(contents)
     assert reason in refuse("compare", tmp_path / name, "-o", tmp_path / "out")
-
-
-HEAD = b"situation,value,seed,method,accuracy\n"
-DAMAGED = [b"", HEAD + b"base,,0,M\xfcller,0.5\n", HEAD + b"base,,0,M,1\nbase,,1,M,1,7\n"]
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_table_is_refused(text, tmp_path, refuse):
-    (tmp_path / "mine.csv").write_bytes(text)
-    out = tmp_path / "out"
-    assert "cannot be read as a table" in refuse("compare", tmp_path / "mine.csv", "-o", out)
-
-
-@pytest.mark.parametrize("name, reason", [("M.CSV", "from 0 to 1"), ("m.xlsx", "neither a Python")])
-def test_the_ending_decides_what_a_file_is(name, reason, tmp_path, refuse):
-    (tmp_path / name).write_bytes(HEAD + b"base,,0,Mine,87.5\n")
-    assert reason in refuse("compare", tmp_path / name, "-o", tmp_path / "out")
-
-
-def test_a_wrong_number_of_threads_is_one_line(tmp_path, refuse, monkeypatch):
-    monkeypatch.setenv("CFLKIT_THREADS", "0")
-    (tmp_path / "mine.py").write_text(FILE.format(name="Mine", option=""))
-    out = tmp_path / "out"
-    assert "CFLKIT_THREADS must be" in refuse("compare", tmp_path / "mine.py", "-o", out)
-
-
-def test_an_empty_table_gets_its_head(tmp_path, monkeypatch):
-    path = tmp_path / "mine.py"
-    path.write_text(FILE.format(name="Mine", option=""))
-    version = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
-    (tmp_path / f"r-{version}.csv").touch()
-    fake = {"places": lambda: [("base", "")], "SEEDS": (0,)}
-    for name, value in (fake | {"measure": lambda *_: {"accuracy": "0.5"}}).items():
-        monkeypatch.setattr(compare, name, value)
-    assert len(compare.results(path, tmp_path / "r.csv", lambda line: None)) == 1
 
 
 def test_a_method_that_diverged_has_no_costs():
@@ -132,13 +101,9 @@ def test_a_method_that_diverged_has_no_costs():
     assert "nan" not in compare.markdown(compare.summary(rows))
 
 
-def test_a_class_may_have_a_second_name(tmp_path):
-    (tmp_path / "mine.py").write_text(FILE.format(name="Mine", option="") + "\nOther = Mine\n")
-    assert compare.load(tmp_path / "mine.py").__name__ == "Mine"
-
-
 def test_a_method_is_told_what_it_has_options_for(tmp_path):
-    (tmp_path / "told.py").write_text(FILE.format(name="Told", option="k: int = 9"))
+    text = FILE.format(name="Told", option="k: int = 9")
+    (tmp_path / "told.py").write_text(f"{text}\nOther = Told  # no second class\n")
     kind = compare.load(tmp_path / "told.py")
     assert compare.arguments(kind, situations.scene("k", 5, seed=0)) == {"k": 5}
 

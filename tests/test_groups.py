@@ -1,31 +1,23 @@
 """The question about groups: its measures, its files, its answers, its page and its hit rate."""
 
 import dataclasses
+import io
 import json
 import os
 import sys
 
 import hit_rate
 import numpy as np
+import pandas
 import pytest
 import torch
-from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
+import cflkit.groups
 from cflkit import clustering, datasets, halves, methods, simulation
 from cflkit.__main__ import main
 from cflkit.divergence import cosine_divergence
-from cflkit.groups import (
-    Answer,
-    Evidence,
-    EvidenceError,
-    as_evidence,
-    evidence,
-    groups,
-    page,
-    read,
-    stability,
-)
+from cflkit.groups import Answer, EvidenceError, as_evidence, evidence, groups, page, read
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 
@@ -60,8 +52,15 @@ def test_what_is_shared_is_that_without_noise():
     np.testing.assert_allclose(found.divergence, whole, atol=1e-12)
 
 
-def away(updates):
-    """Let clients be absent at random, a third of the time."""
+def seen(kind, look):
+    """Make what is known of clients: of all rounds, of one, of those that came, or distances."""
+    if look == "distances":  # which do not tell noise from what persists
+        return np.stack([cosine_divergence(own) for own in sent(kind, noise=0.5)])
+    if look == "one look":
+        return sent(kind, noise=0)[0]
+    if look == "updates":
+        return sent(kind)
+    updates = sent(kind, rounds=30)
     gone = np.random.default_rng(1).random(updates.shape[:2]) < 1 / 3
     return np.where(gone[:, :, None], np.nan, updates)
 
@@ -69,17 +68,10 @@ def away(updates):
 @pytest.mark.parametrize("kind", ["groups", "by degrees", "alike"])
 @pytest.mark.parametrize("look", ["updates", "distances", "absent", "one look"])
 def test_each_answer_is_given_where_it_is_true(kind, look):
-    updates = sent(
-        kind, rounds=30 if look == "absent" else 8, noise=3.0 if look != "one look" else 0
-    )
-    if look == "distances":  # which do not tell noise from what persists
-        updates = np.stack([cosine_divergence(own) for own in sent(kind, noise=0.5)])
-    known = as_evidence({"absent": away(updates), "one look": updates[0]}.get(look, updates))
+    known = as_evidence(seen(kind, look))
     answer = groups(known)
-    assert answer.answer == kind
-    assert answer.several == (look != "one look") and bool(answer.notes) == (
-        kind != "groups" or look in ("one look", "distances")
-    )
+    assert answer.answer == kind and answer.several == (look != "one look")
+    assert bool(answer.notes) == (kind != "groups" or look in ("one look", "distances"))
     if kind == "groups":
         assert answer.clusters == [client % 3 for client in range(15)] and answer.k == 3
         assert look == "one look" or 3 <= answer.rounds_needed <= known.rounds
@@ -93,7 +85,7 @@ def test_peculiarities_of_few_clients_are_no_groups():
     fired = 0
     for _ in range(20):  # nearly the same in each round, so that any clustering replicates
         updates = rng.standard_normal((1, 8, 60)) + 0.1 * rng.standard_normal((6, 8, 60))
-        looks = [look for _, look in Evidence(updates, distances=False).looks(HDBSCAN)]
+        looks = [look for _, look in as_evidence(updates).looks(HDBSCAN)]
         fired += looks[-1].agreement == looks[-2].agreement == 1
         assert groups(as_evidence(updates)).answer != "groups"
     assert fired >= 5, "without what is shared, they would be"
@@ -105,33 +97,50 @@ def test_a_client_between_two_groups_is_named():
     assert groups(as_evidence(updates)).between == [0]
 
 
-NAMES = [f"site {client}" for client in range(15)]
+NAMES = tuple(f"site {client}" for client in range(15))
+NUMBERS = tuple(map(str, range(15)))
+UPDATES = sent("groups", rounds=3, size=5).astype(np.float32)
+APART = np.stack([cosine_divergence(own) for own in UPDATES])
+ARRAYS = {
+    "npz": {"anything": UPDATES},
+    "npz beside others": {"updates": UPDATES, "about": np.array([{"lr": 0.1}])},
+    "npz of a watched strategy": {"round": np.arange(3), "clients": NAMES, "divergence": APART},
+}
 
 
-@pytest.mark.parametrize("form", ["npy", "npz", "watched", "csv", "indexed", "safetensors"])
+@pytest.mark.parametrize("form", ["npy", "safetensors", *ARRAYS])
 def test_a_file_holds_what_was_written(form, tmp_path):
-    updates = sent("groups", rounds=3, size=16).astype(np.float32)
-    path, expected, names = tmp_path / f"it.{form}", updates, tuple(map(str, range(15)))
+    path = tmp_path / f"it.{form.split()[0]}"
     if form == "npy":
-        np.save(path, updates)
-    elif form == "npz":
-        np.savez(path, anything=updates)
-    elif form == "watched":
-        path, names = tmp_path / "it.npz", tuple(NAMES)
-        expected = np.stack([cosine_divergence(own) for own in updates])
-        np.savez(path, round=np.arange(3), clients=NAMES, divergence=expected)
+        np.save(path, UPDATES)
     elif form == "safetensors":
-        pytest.importorskip("safetensors.numpy").save_file({"updates": updates}, path)
+        pytest.importorskip("safetensors.numpy").save_file({"updates": UPDATES}, path)
     else:
-        pandas = pytest.importorskip("pandas")
-        path, expected = tmp_path / "it.csv", updates[:1]
-        named = form == "indexed"
-        names = tuple(NAMES) if named else names
-        table = pandas.DataFrame(updates[0], index=NAMES)
-        table.to_csv(path, index=named, header=named)
-    known = read(path)
-    assert known.names == names and known.distances == (form == "watched")
-    np.testing.assert_allclose(known.values, expected, rtol=1e-6)
+        np.savez(path, **ARRAYS[form])
+    known, watched = read(path), form == "npz of a watched strategy"
+    assert known.distances == watched and known.names == (NAMES if watched else NUMBERS)
+    np.testing.assert_allclose(known.values, APART if watched else UPDATES, rtol=1e-6)
+
+
+BARE = {"header": False, "index": False}
+COUNTED = pandas.RangeIndex(100, 115)  # as pandas counts clients, and columns from 0
+
+
+@pytest.mark.parametrize(
+    "index, columns, options, names",
+    [
+        (None, None, BARE, NUMBERS),
+        (None, None, {"index": False}, NUMBERS),
+        (NAMES, None, {}, NAMES),
+        (pandas.RangeIndex(15, name="client"), list("abcde"), {}, NUMBERS),
+        (COUNTED.rename("site"), None, {}, tuple(map(str, COUNTED))),
+    ],
+)
+def test_a_table_may_have_a_head_and_names(tmp_path, index, columns, options, names):
+    pandas.DataFrame(UPDATES[0], index, columns).to_csv(tmp_path / "it.csv", **options)
+    known = read(tmp_path / "it.csv")
+    assert known.names == names
+    np.testing.assert_allclose(known.values[0], UPDATES[0], rtol=1e-6)
 
 
 MISTAKES = [
@@ -151,27 +160,44 @@ def test_what_cannot_be_used_is_refused_with_a_reason(values, reason):
         as_evidence(values)
 
 
-def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse):
-    (tmp_path / "broken.npy").write_bytes(b"nothing")
-    np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
-    np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
-    with (tmp_path / "renamed.npz").open("wb") as file:
-        np.save(file, np.ones((5, 9)))
-    for name, shape in (("long", (10**30,)), ("large", (10**13, 3))):
-        described = {"descr": "<f8", "fortran_order": False, "shape": shape}
-        with (tmp_path / f"{name}.npy").open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, described)
-            file.write(b"\0" * 80)
-    header = bytearray((tmp_path / "pickle.npy").read_bytes())
-    header[10] ^= 1  # the brace of its dictionary
-    (tmp_path / "header.npy").write_bytes(header)
-    whole = (tmp_path / "two.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "broken.safetensors").write_bytes(b"nothing")
-    (tmp_path / "empty.csv").write_bytes(b"")
-    absent = [tmp_path / name for name in ("missing.csv", "it.docx", "no-record")]
-    for path in (*tmp_path.iterdir(), *absent):
-        refuse("groups", path)
+def written(write, *values, **options):
+    """Return the bytes that one of NumPy's functions writes into a file."""
+    file = io.BytesIO()
+    write(file, *values, **options)
+    return file.getvalue()
+
+
+def claiming(*shape):
+    """Return a file of 80 bytes whose head claims another shape."""
+    head = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    return written(np.lib.format.write_array_header_1_0, head) + b"\0" * 80
+
+
+PICKLE = written(np.save, np.array([{}]), allow_pickle=True)
+TWO = written(np.savez, a=np.ones(3), b=np.ones(3))
+UNREADABLE = {
+    "broken.npy": b"nothing",
+    "broken.safetensors": b"nothing",
+    "cut.npz": TWO[: len(TWO) // 2],
+    "empty.csv": b"",
+    "head.npy": PICKLE[:10] + b"z" + PICKLE[11:],
+    "it.docx": b"",
+    "large.npy": claiming(10**13, 3),
+    "long.npy": claiming(10**30),
+    "pickle.npy": PICKLE,
+    "renamed.npz": written(np.save, np.ones((5, 9))),
+    "two.npz": TWO,
+}
+
+
+def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits-8x8").mkdir()  # not the set of this name
+    for name, contents in UNREADABLE.items():
+        (tmp_path / name).write_bytes(contents)
+    for name in (*UNREADABLE, "missing.csv", "no-record"):
+        refuse("groups", name)
+    assert "has no folders" in refuse("groups", "digits-8x8")
 
 
 def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys):
@@ -188,37 +214,18 @@ def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys
     assert adjusted_rand_score(split.clusters, answer["clusters"]) == 1
 
 
+RECORDS = PROJECT / "data" / "results"
+
+
 def test_a_record_tells_what_its_method_has_compared():
-    records = PROJECT / "data" / "results"
-    rows = records.glob("*/rounds.csv")
-    some = next(path.parent for path in sorted(rows) if "distances" in path.open().readline())
+    rows = sorted(RECORDS.glob("*/rounds.csv"))
+    some = next(path.parent for path in rows if "distances" in path.open().readline())
     known = read(some)
     assert known.distances and known.rounds <= 2
     assert read(some.name).values.tolist() == known.values.tolist()
-
-
-def test_the_id_of_a_record_may_have_a_dot():
-    places = (PROJECT / "data" / "results").glob("fedcref-*.*/record.json")
+    with_a_dot = next(RECORDS.glob("fedcref-*.*/record.json")).parent.name
     with pytest.raises(EvidenceError, match="has no distances of clients"):
-        read(next(places).parent.name)
-
-
-@pytest.mark.parametrize("columns", [list("abcde"), range(5)])
-def test_a_tables_index_may_have_a_name(tmp_path, columns):
-    pandas = pytest.importorskip("pandas")
-    updates = sent("groups", rounds=1, size=5)[0]
-    table = pandas.DataFrame(updates, columns=columns).rename_axis("client")
-    table.to_csv(tmp_path / "it.csv")
-    np.testing.assert_allclose(read(tmp_path / "it.csv").values[0], updates)
-
-
-@pytest.mark.parametrize("name, options", [("site", {}), (None, {"index": False})])
-def test_columns_that_pandas_has_counted_are_no_client(tmp_path, name, options):
-    pandas = pytest.importorskip("pandas")
-    updates = sent("groups", rounds=1, size=5)[0]
-    index = pandas.RangeIndex(100, 100 + len(updates), name=name)
-    pandas.DataFrame(updates, index=index).to_csv(tmp_path / "it.csv", **options)
-    np.testing.assert_allclose(read(tmp_path / "it.csv").values[0], updates)
+        read(with_a_dot)
 
 
 def test_too_few_clients_are_refused_before_the_training(tmp_path, monkeypatch):
@@ -230,45 +237,17 @@ def test_too_few_clients_are_refused_before_the_training(tmp_path, monkeypatch):
         read(tmp_path / "mine.npz")
 
 
-def test_other_arrays_beside_updates_do_not_matter(tmp_path):
-    updates = sent("groups", rounds=3, size=5)
-    np.savez(tmp_path / "it.npz", updates=updates, about=np.array([{"lr": 0.1}]))
-    np.testing.assert_allclose(read(tmp_path / "it.npz").values, updates)
-
-
-def test_a_folder_may_be_called_like_a_set_of_the_kit(tmp_path, monkeypatch):
-    (tmp_path / "digits-8x8").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(datasets.DatasetError, match="has no folders"):
-        read("digits-8x8")
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="has no such names")
-def test_a_name_that_is_not_utf_8_has_a_page(tmp_path):
-    path = tmp_path / os.fsdecode(b"\xff.npy")
-    np.save(path, sent("groups", size=9))
-    assert main(["groups", str(path), "-o", str(tmp_path / "out")]) == 0
-
-
-def test_the_page_needs_no_other_file_and_its_cuts_hold(tmp_path, capsys):
-    np.save(tmp_path / "it.npy", sent("groups"))
-    assert main(["groups", str(tmp_path / "it.npy"), "-o", str(tmp_path / "page")]) == 0
+def test_the_page_needs_no_other_file(tmp_path, capsys):
+    name = "it.npy" if sys.platform == "darwin" else os.fsdecode(b"not UTF-8: \xff.npy")
+    np.save(tmp_path / name, sent("groups"))
+    assert main(["groups", str(tmp_path / name), "-o", str(tmp_path / "page")]) == 0
     assert capsys.readouterr().out.startswith("groups: clients form groups")
     told = json.loads((tmp_path / "page" / "groups.json").read_text())
     assert told["answer"] == "groups" and told["k"] == 3 and told["rounds_needed"] >= 3
+    assert told["cuts"][0]["method"] == "Briggs" and told["cuts"][0]["same"]
     shown = (tmp_path / "page" / "groups.html").read_text()
     assert "http" not in shown and 'src="data:image/png;base64,' in shown
     assert (tmp_path / "page" / "groups.png").read_bytes().startswith(b"\x89PNG")
-    [cosine, *_] = told["cuts"]
-    for threshold, count in ((cosine["low"], 2), (cosine["high"], 2)):
-        gamma = cosine_divergence(sent("groups").sum(axis=0))
-        for nudge in (1 - 1e-6, 1 + 1e-6):
-            cut = AgglomerativeClustering(
-                None, metric="precomputed", linkage="average", distance_threshold=threshold * nudge
-            )
-            inside = (nudge > 1) == (threshold == cosine["low"])
-            assert (cut.fit(gamma).n_clusters_ == 3) == inside, count
-    assert cosine["same"] and cosine["method"] == "Briggs"
 
 
 @pytest.mark.slow
@@ -313,13 +292,11 @@ def test_the_page_has_the_committed_counts():
 
 @pytest.mark.slow
 def test_a_counted_draw_comes_out_again():
-    rows = hit_rate.read("groups").set_index(["situation", "seed"])
-    kept = rows.loc["two angles, 10 clients", 160]
-    [again] = hit_rate.asked(hit_rate.SITUATIONS["two angles, 10 clients"], 160)
-    assert [again[name] for name in ("answer", "k", "one look")] == [
-        *kept[["answer", "k", "one look"]]
-    ]
-    assert hit_rate.SEEDS[0] == 160 and (kept["truth"], kept["answer"]) == ("groups", "groups")
+    place, seed = "two angles, 10 clients", hit_rate.SEEDS[0]
+    kept = hit_rate.read("groups").set_index(["situation", "seed"]).loc[place, seed]
+    [again] = hit_rate.asked(hit_rate.SITUATIONS[place], seed)
+    assert kept["answer"] == "groups"
+    assert all(kept[name] == again[name] for name in ("truth", "answer", "k", "one look"))
 
 
 def test_halves_must_agree_on_the_groups_of_the_round_before():
@@ -341,7 +318,7 @@ def test_stability_is_the_mean_agreement_without_each_client_in_turn():
     for client in range(9):
         less = np.delete(np.delete(gamma, client, 0), client, 1)
         agreed.append(adjusted_rand_score(np.delete(labels, client), cut.fit_predict(less)))
-    assert stability(gamma, labels, cut) == pytest.approx(np.mean(agreed))
+    assert cflkit.groups.stability(gamma, labels, cut) == pytest.approx(np.mean(agreed))
     assert np.mean(agreed) < 0.99
 
 

@@ -360,6 +360,8 @@ sys.modules |= dict.fromkeys({sorted(missing)})
 for name in {names}:
     importlib.import_module(name)
 from cflkit.__main__ import main
+from cflkit.compare.situations import scene
+scene("base", "", 0).federation()  # its images are turned by right angles
 sys.exit(main(["records", "1a2e169e"]) or main(["data", "digits"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -9,10 +9,10 @@ import hashlib
 import runpy
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
@@ -28,11 +28,10 @@ from cflkit.simulation.evaluation import client_scores
 
 TABLE = KIT / "data" / "failures.csv"
 PLACE = ["situation", "value", "seed"]
-COLUMNS = [*PLACE, "method", "accuracy", "ari", "trainings", "megabytes", "hurt"]
+COSTS = ["trainings", "megabytes", "hurt"]
+COLUMNS = [*PLACE, "method", "accuracy", "ari", *COSTS, "told"]
 # The methods of whose better one a method must not fall below: one model for all, and each alone
 PLAIN = ["FedAvg", "Local"]
-# A run takes minutes, and its lines must be seen at once, also in a file
-SAY = partial(print, flush=True)
 
 
 class CompareError(Mistake, ValueError):
@@ -77,7 +76,7 @@ def measure(kind: type[Method], scene: Scene) -> dict[str, str]:
     }
 
 
-def results(path: Path, output: Path, progress: Callable[[str], None] = SAY) -> pd.DataFrame:
+def results(path: Path, output: Path, progress: Callable[[str], None] = click.echo) -> pd.DataFrame:
     """Return the rows of one method: it is run where ``output`` lacks them, or a table is read.
 
     What a run has measured belongs to the text of the method's file, of which the name of the
@@ -119,19 +118,22 @@ def table(path: Path) -> pd.DataFrame:
 
 def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None]) -> None:
     """Run a method in the situations and seeds that a table lacks, and add them to it."""
-    if not output.exists() or not output.stat().st_size:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    needs_k = "k" in arguments(kind, scene("base", "", 0))  # else a wrong k changes nothing
-    with output.open("r+", 1, encoding="utf-8", newline="") as file:  # written line by line
+    output.parent.mkdir(parents=True, exist_ok=True)
+    told = arguments(kind, scene("base", "", 0))
+    about = {"method": kind.__name__, "told": " and ".join(told) or "nothing"}
+    with output.open("a+", 1, encoding="utf-8", newline="") as file:  # written line by line
+        file.seek(0)
         done = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        for situation, value, seed in ((*place, seed) for seed in SEEDS for place in places()):
-            if (situation, str(value), str(seed)) in done or (situation == "k" and not needs_k):
+        if not output.stat().st_size:
+            writer.writeheader()
+        wanted = [p for p in places() if p[0] != "k" or "k" in told]  # else k changes nothing
+        for situation, value, seed in ((*place, seed) for seed in SEEDS for place in wanted):
+            if (situation, str(value), str(seed)) in done:
                 continue
             row = measure(kind, scene(situation, value, seed))
             key = dict(zip(PLACE, (situation, value, seed), strict=True))
-            writer.writerow(key | {"method": kind.__name__} | row)
+            writer.writerow(key | about | row)
             progress(f"{situation} {value}, seed {seed}: accuracy {row['accuracy']}")
 
 
@@ -149,9 +151,10 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     The place is that of the mean over seeds, among all methods. The ``gain`` has the points above
     the better one of FedAvg and clients alone, and the method ``breaks`` where it is below in every
     seed. What a run has measured follows: its trainings and megabytes, and ``hurt``, the clients of
-    which it leaves the model worse than that of the client alone. All are means over seeds.
+    which it leaves the model worse than that of the client alone. All are means over seeds. The
+    last column says what the method is told of the true clusters.
     """
-    name, rows, costs = runs["method"].iloc[0], [], [c for c in COLUMNS[6:] if c in runs]
+    name, rows = runs["method"].iloc[0], []
     for place, scores in accuracies(runs).groupby(level=["situation", "value"], sort=False):
         scores = scores.dropna(axis=1)
         means = scores.mean()
@@ -163,8 +166,9 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
             row |= {"gain": f"{gains.mean():+z.1f}", "breaks": "breaks" * bool((gains < 0).all())}
         here = runs[(runs["situation"] == place[0]) & (runs["value"] == place[1])]
         # A method that has diverged has no costs
-        spent = here[costs].apply(pd.to_numeric, errors="coerce").mean().dropna()
-        rows.append(row | {cost: f"{mean:.1f}" for cost, mean in spent.items()})
+        spent = here.reindex(columns=COSTS).apply(pd.to_numeric, errors="coerce").mean().dropna()
+        row |= {cost: f"{mean:.1f}" for cost, mean in spent.items()}
+        rows.append(row | here.iloc[0].filter(["told"]).to_dict())
     return pd.DataFrame(rows).fillna("")
 
 

@@ -61,6 +61,12 @@ def dealt(seed: int, version: str = "four", clients: int = CLIENTS, samples: int
     return shifts.make(digits, version, clients=clients, samples=samples, seed=seed)
 
 
+def shortened(split: Partition, counts: list[int], rng: np.random.Generator) -> Partition:
+    """Return the partition with so many of each client's training images, drawn at random."""
+    drawn = [rng.choice(rows, n, False) for rows, n in zip(split.train, counts, strict=True)]
+    return replace(split, train=[np.sort(rows) for rows in drawn])
+
+
 def remade(split: Partition, change: Callable[[list], list]) -> Partition:
     """Return the partition with what a function makes of the clients' rows of each split."""
     parts = {name: change(rows) for name, rows in split.splits.items()}
@@ -75,21 +81,14 @@ def scene(situation: str, value: Any, seed: int) -> Scene:
     if situation == "IID":
         new.images, new.split = dealt(seed, "base")
     elif situation == "images":  # with as many steps as before
-        new.split = replace(
-            split, train=[np.sort(rng.choice(r, value, False)) for r in split.train]
-        )
+        new.split = shortened(split, [value] * CLIENTS, rng)
         batches = [math.ceil(len(s.train[0]) / TRAINING.batch_size) for s in (split, new.split)]
         new.epochs = round(TRAINING.epochs * batches[0] / batches[1])
     elif situation == "sizes":
         ranks = 1 + rng.permutation(CLIENTS)
         kept = 1 / ranks if value == "1/r" else np.where(ranks == 1, 1, 1 / (CLIENTS - 1))
-        new.split = replace(
-            split,
-            train=[
-                np.sort(rng.choice(rows, round(share * len(rows)), replace=False))
-                for rows, share in zip(split.train, kept, strict=True)
-            ],
-        )
+        counts = [round(n) for n in kept * [len(rows) for rows in split.train]]
+        new.split = shortened(split, counts, rng)
     elif situation == "labels wrong":
         labels = images.labels.clone()
         for rows in split.train:

@@ -52,17 +52,14 @@ class Evidence:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if fault := self.fault():
-            raise EvidenceError(fault)
-        if not self.names:
-            names = tuple(str(client) for client in range(self.values.shape[1]))
-            object.__setattr__(self, "names", names)
-
-    def fault(self) -> str | None:
-        """Return what is wrong, if anything."""
         clients = self.values.shape[1]
-        if clients < LEAST:
-            return f"{clients} clients cannot be asked about groups: {LEAST} are needed"
+        check_number(clients)
+        if fault := self.fault(clients):
+            raise EvidenceError(fault)
+        object.__setattr__(self, "names", self.names or tuple(map(str, range(clients))))
+
+    def fault(self, clients: int) -> str | None:
+        """Return what is wrong with names or values, if anything."""
         if len(self.names) not in (0, clients):
             return f"there are {len(self.names)} names for {clients} clients"
         if np.isinf(self.values).any():
@@ -98,8 +95,7 @@ class Evidence:
             if not (counts > 0).all():
                 continue
             if self.distances:
-                first, second = sums / counts
-                yield number, compare_matrices(first, second, clusterer)
+                yield number, compare_matrices(sums[0] / counts[0], sums[1] / counts[1], clusterer)
             else:
                 odd, even = torch.from_numpy(sums)
                 yield number, compare(odd, even, clusterer)
@@ -130,6 +126,12 @@ class Evidence:
         if not pairs.all():
             raise EvidenceError("two clients were never there together, and have no distance")
         return total / pairs
+
+
+def check_number(clients: int) -> None:
+    """Refuse fewer clients than can form two groups."""
+    if clients < LEAST:
+        raise EvidenceError(f"{clients} clients cannot be asked about groups: {LEAST} are needed")
 
 
 def as_evidence(values: Any, names: tuple[str, ...] = ()) -> Evidence:
@@ -174,14 +176,14 @@ def read(path: str | Path) -> Evidence:
     ------
     EvidenceError
         The file cannot be used.
+    FileNotFoundError
+        There is no such file.
     DatasetError, PartitionError
         A file ``.npz``, or one's own data, cannot be used.
     """
     place = Path(path)
     reader = READERS.get(place.suffix.lower())
     if reader is not None and not place.is_dir():
-        if not place.exists():
-            raise EvidenceError(f"there is no file {place}")
         try:
             return reader(check_regular(place))
         except EvidenceError as error:
@@ -233,9 +235,7 @@ def of_clients(path: Path) -> Evidence:
     CNN, and features by the perceptron.
     """
     images, split = partition.by_owners(datasets.load(str(path.absolute())))
-    if split.clients < LEAST:  # before the training
-        reason = f"{split.clients} clients cannot be asked about groups: {LEAST} are needed"
-        raise EvidenceError(reason)
+    check_number(split.clients)  # before the training
     network = "perceptron" if images.shape[1:] == (1, 1) else "compact-cnn"
     federation = Federation(images, split, network, TRAINING)
     clients = torch.arange(federation.clients)
