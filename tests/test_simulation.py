@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.dataclasses import dataclass
-from rounds import begin
+from rounds import begin, watched
 from sklearn.metrics import accuracy_score, f1_score
 
 from cflkit import _project, methods, partition, simulation
@@ -296,8 +296,11 @@ def test_methods_that_left_before_do_not_hide_that_the_last_one_diverged(federat
 
 def test_methods_meet_at_their_trainings_though_one_asks_before(federate_turned):
     line = {"FedAvg": methods.make("fedavg"), "PACFL": methods.make("pacfl", angle=180.0)}
-    history = run(line, federate_turned(), rounds=1)
+    federation = federate_turned()
+    trainings = watched(federation)
+    history = run(line, federation, rounds=1)
     assert (history.requested, history.trained) == (12, 6)
+    assert [len(jobs) for jobs, _ in trainings] == [6]
 
 
 def test_a_history_without_rows_is_an_empty_table():
