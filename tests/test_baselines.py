@@ -142,19 +142,16 @@ def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):
 
 @pytest.mark.slow
 def test_flexcfls_authors_weight_clients_by_samples_after_the_cold_start(federate_turned):
-    ends = {}
-    for weighting in ("authors", "equal", "samples"):
-        options = {"k": 2, "mixing": 0.0, "weighting": weighting}
-        first, second = (run("flexcfl", federate_turned(), r, **options)[0] for r in (1, 2))
-        ends[weighting] = first.models, second
-    assert torch.equal(ends["authors"][0], ends["equal"][0])
-    method = ends["authors"][1]
-    federation, jobs = federate_turned(), Jobs(ends["equal"][0], method.labels, EVERYONE)
-    trained = federation.train(jobs, 1)
-    for group, model in enumerate(method.models):
-        members = method.labels == group
-        shares = federation.sizes[members] / federation.sizes[members].sum()
-        torch.testing.assert_close(model, shares @ trained[members], rtol=1e-4, atol=1e-5)
+    federation = federate_turned()
+    authors, told = (
+        begin("flexcfl", federation, k=2, mixing=0.0, weighting=weighting)
+        for weighting in ("authors", "equal")
+    )
+    for t, weighting in enumerate(["equal", "samples"]):
+        told.weighting = weighting
+        for method in (authors, told):
+            federation.converse(method.round(t), t)
+        assert torch.equal(authors.models, told.models)
 
 
 @pytest.mark.parametrize("name", ["ifca", "pacfl"])
@@ -355,31 +352,20 @@ def test_the_first_round_only_groups_and_later_rounds_exchange(federate_turned):
 
 
 @pytest.mark.parametrize("divided", [True, False])
-def test_groups_exchange_their_directions(divided, federate_turned):
-    """Three groups with two parameters, worked out by hand."""
-    federation = federate_turned()
-    method = begin("flexcfl", federation, mixing=0.5, divided=divided)
+@pytest.mark.parametrize("include_buffers", [True, False])
+def test_groups_exchange_their_directions(divided, include_buffers, federate_turned):
+    """Three groups with two parameters; BatchNorm's statistics are mixed only if it is told to."""
+    options = {"mixing": 0.5, "divided": divided, "include_buffers": include_buffers}
+    method = begin("flexcfl", federate_turned(), **options)
     method.server.parameters = 2
     models = torch.tensor([[3.0, 4.0, 7.0], [0.0, 2.0, 8.0], [1.0, 0.0, 9.0]])
-    # Norms 5, 2 and 1, so the weights are 0.1, 0.25 and 0.5
-    sums = torch.tensor([[0.5, 0.5], [0.8, 0.4], [0.3, 0.9]])
-    totals = torch.tensor([1.75, 1.6, 1.35])
-    expected = models[:, :2] + sums
-    if divided:
-        expected = expected / totals[:, None]
-    mixed = method.mixed(models)
-    torch.testing.assert_close(mixed[:, :2], expected)
-    assert mixed[:, 2].tolist() == [7, 8, 9]  # BatchNorm's statistics are not mixed
-
-
-def test_groups_exchange_buffers_as_parameters_if_they_are_told_to(federate_turned):
-    models = torch.tensor([[3.0, 4.0, 7.0], [0.0, 2.0, 8.0], [1.0, 0.0, 9.0]])
-    mixed = []
-    for options, parameters in (({"include_buffers": True}, 2), ({}, 3)):
-        method = begin("flexcfl", federate_turned(), **options)
-        method.server.parameters = parameters
-        mixed.append(method.mixed(models))
-    assert torch.equal(*mixed)
+    expected, mixed = models.clone(), slice(3 if include_buffers else 2)
+    for group in range(3):
+        others = [models[own, mixed] for own in range(3) if own != group]
+        expected[group, mixed] += sum(0.5 * own / own.norm() for own in others)
+        if divided:
+            expected[group, mixed] /= 1 + sum(0.5 / own.norm() for own in others)
+    torch.testing.assert_close(method.mixed(models), expected)
 
 
 # --- FeSEM ---------------------------------------------------------------------------------------
