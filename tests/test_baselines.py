@@ -454,19 +454,6 @@ def test_a_profile_holds_buffers_only_of_updates_and_if_it_is_told_to(
     assert method.profile.shape == (6, 3, width)
 
 
-def test_the_numbers_of_new_clusters_do_not_depend_on_the_order_of_the_clients(federate_turned):
-    method = begin("cfl-gp", federate_turned(), k=3)
-    points = torch.tensor([[3.0, 0], [3, 0.1], [0, 1], [0, 1.1], [-7, -7], [-7, -7.1]])
-    found = []
-    order = [4, 0, 2, 1, 5, 3]
-    for rows in (list(range(6)), order):
-        method.profile = torch.zeros(6, 3, 2)
-        method.profile[:, 0] = points[rows]
-        found.append(method.cluster())
-    assert found[0][order].tolist() == found[1].tolist()
-    assert len(set(found[0])) == 3
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
 def test_relabelling_keeps_the_clusters_and_as_many_numbers_as_possible(pairs):
     found, before = np.array(pairs).T

@@ -70,6 +70,12 @@ def test_merge_heights_are_those_of_the_linkage(linkage, heights):
     assert found == pytest.approx(heights)
 
 
+@pytest.mark.parametrize("end", [{"threshold": 1.0}, {"n_clusters": 9}])
+def test_clients_at_the_threshold_and_fewer_clients_than_clusters_are_alone(end):
+    cut = clustering.make("agglomerative", **end)
+    assert cut.fit_predict(1 - np.eye(4)).tolist() == [0, 1, 2, 3]
+
+
 RIGHT_ANGLES = 10 * np.eye(3, 40)
 PULLING_APART = RIGHT_ANGLES - RIGHT_ANGLES.mean(axis=0)  # at angles of 120°
 
@@ -94,14 +100,15 @@ def test_the_wrong_sign_gives_the_papers_numbers_on_clear_clusters(name, options
     assert adjusted_rand_score(truth, wrong) == pytest.approx(ari, abs=0.005)
 
 
-def test_affinity_propagation_that_does_not_settle_still_answers():
-    """Scikit-learn warns and returns the labels of the last messages; so do we with one damping."""
+def test_affinity_propagation_that_does_not_settle_still_answers(monkeypatch):
+    """Scikit-learn warns and returns the labels of the last messages; so do we."""
+    monkeypatch.setattr(clustering, "STRONGER", 0.5)  # the second try is the first one again
     gamma, _ = blocks((5, 5, 5), noise=1.0, seed=93)
     theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=0)
     with pytest.warns(ConvergenceWarning, match="may return degenerate"):
         labels = theirs.fit_predict(-gamma)
-    with pytest.warns(ConvergenceWarning, match="0.5: the labels are those of the last iteration"):
-        ours = clustering.make("affinity", damping=0.5).fit_predict(gamma)
+    with pytest.warns(ConvergenceWarning, match="nor with 0.5: the labels are those of the last"):
+        ours = clustering.make("affinity").fit_predict(gamma)
     assert ours.max() > 0
     assert adjusted_rand_score(labels, ours) == 1
 

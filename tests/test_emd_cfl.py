@@ -72,10 +72,10 @@ def test_sinkhorn_comes_near_as_regularisation_falls():
 @pytest.mark.parametrize(
     ("a", "b", "options", "message"),
     [
-        (np.zeros((0, 2)), np.ones((3, 2)), {}, "empty sample"),
-        (np.ones((3, 2)), np.ones((3, 4)), {}, "same d"),
-        (np.ones(3), np.ones((3, 1)), {}, "same d"),
-        (np.full((2, 2), np.nan), np.ones((2, 2)), {}, "not finite"),
+        (np.zeros((0, 2)), np.ones((3, 2)), {}, "0 sample"),
+        (np.ones((3, 2)), np.ones((3, 4)), {}, "Incompatible dimension"),
+        (np.ones(3), np.ones((3, 1)), {}, "Expected 2D array"),
+        (np.full((2, 2), np.nan), np.ones((2, 2)), {}, "contains NaN"),
         (np.ones((2, 2)), np.ones((2, 2)), {"cost": "manhattan"}, "unknown cost 'manhattan'"),
         (np.ones((2, 2)), np.ones((2, 2)), {"sinkhorn": 0.0}, "sinkhorn must be positive"),
     ],
@@ -192,10 +192,7 @@ def test_it_finds_the_turned_clients_and_shares_the_oracles_training(turned):
     written = table.loc[("EMD-CFL", 1), "scores"].split("|")
     scores = line_up["EMD-CFL"].scores
     assert np.array(written, dtype=float) == pytest.approx(scores.numpy().ravel(), abs=5.1e-5)
-    assert math.isnan(table["gf1"].iloc[0])  # there is no central test set
     assert table.loc[("EMD-CFL", 2), "accuracy"] > table.loc[("FedAvg", 2), "accuracy"]
-    assert (table["worst_accuracy"] < table["accuracy"]).all()
-    assert run.summary()["Oracle"]["worst_accuracy"] == table.loc[("Oracle", 2), "worst_accuracy"]
 
 
 def test_no_more_than_the_samples_asked_for_and_always_the_same(turned):
@@ -289,12 +286,16 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     everyone, some = (
         federate(turned, model="linear", clients_per_round=count) for count in (None, 2)
     )
+    truth = everyone.clusters
     line_up = {
-        "plain": methods.make("oracle", truth=everyone.clusters),
-        "tables": methods.make("emd-cfl-oracle", truth=everyone.clusters),
+        "plain": methods.make("oracle", truth=truth),
+        # No threshold takes the truth from it
+        "tables": methods.make("emd-cfl-oracle", truth=truth, epsilon=0.0),
+        "wide": methods.make("emd-cfl-oracle", truth=truth, epsilon=2.5),
     }
     simulation.run(line_up, everyone, 2, progress=False)
-    assert torch.equal(line_up["plain"].models, line_up["tables"].models)
+    for name in ("tables", "wide"):
+        assert torch.equal(line_up["plain"].models, line_up[name].models)
     method = line_up["tables"]
     assert not len(method.latest) and not len(method.embedders), "nothing will need them again"
     without = dataclasses.replace(everyone.partition, more={})
@@ -306,15 +307,6 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     present = some.participants(0)
     together = some.clusters[present[0]] == some.clusters[present[1]]
     assert (waiting.labels[present[0]] == waiting.labels[present[1]]) == together
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [0.0, 2.5])
-def test_no_threshold_takes_the_truth_from_the_tables_oracle(turned, epsilon):
-    federation = federate(turned, model="linear")
-    oracle = methods.make("emd-cfl-oracle", truth=federation.clusters, epsilon=epsilon)
-    simulation.run({"oracle": oracle}, federation, 1, progress=False)
-    assert oracle.labels.tolist() == federation.clusters.tolist()
 
 
 @pytest.mark.slow

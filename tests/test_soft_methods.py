@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rounds import begin, first_jobs, gradient, run
-from scipy.optimize import minimize
 
 from cflkit import methods, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, Losses
@@ -219,22 +218,15 @@ def test_every_model_is_a_mean_of_all_clients_with_weights_from_the_associations
 
 
 @given(arrays(float, 5, elements=st.floats(0.1, 1)), arrays(float, 5, elements=st.floats(-2, 2)))
-@settings(max_examples=25, deadline=None)
 def test_the_projection_solves_the_quadratic_programme(sizes, costs):
+    """The programme is convex: at its solution, no corner of the simplex is downhill."""
     p = sizes / sizes.sum()
     found = nearest_shares(p, np.stack([costs, 0 * costs]))
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
     np.testing.assert_allclose(found[1], p, atol=1e-12)
-    solved = minimize(
-        lambda g: ((g - p) ** 2).sum() + costs @ g,
-        p,
-        jac=lambda g: 2 * (g - p) + costs,
-        bounds=[(0, None)] * 5,
-        constraints={"type": "eq", "fun": lambda g: g.sum() - 1, "jac": np.ones_like},
-        method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    np.testing.assert_allclose(found[0], solved.x, atol=1e-5)
+    uphill = 2 * (found[0] - p) + costs
+    assert found.min() >= 0
+    assert uphill.min() >= uphill @ found[0] - 1e-9
 
 
 @pytest.mark.parametrize(("options", "expected"), [({}, -1), ({"clipped": False}, -0.95)])
