@@ -117,7 +117,10 @@ def test_options_reach_the_clients(name, options, federate_turned):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("pacfl", {}), ("fedclust", {}), ("flexcfl", {"mixing": 0.0, "weighting": "samples"})],
+    [
+        *((name, {}) for name in ("pacfl", "fedclust", "emd-cfl", "emd-cfl-variant")),
+        ("flexcfl", {"mixing": 0.0, "weighting": "samples"}),
+    ],
 )
 def test_with_the_right_clusters_after_the_first_round_it_is_the_oracle(
     name, options, federate_turned

@@ -2,7 +2,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
@@ -190,8 +189,8 @@ def test_affinity_propagation_that_oscillates_tries_again_and_says_so():
     told = "affinity propagation did not converge with damping 0.5"
     assert set(notes) == {None, f"{told}, but with 0.9"}
     ocfl = methods.make("ocfl", clusterer="affinity")
-    ocfl.models, ocfl.scalars = torch.zeros(1, 4), {}
-    ocfl.cluster(near_twins((7, 14, 9), seed=notes.index(f"{told}, but with 0.9"))[0])
+    ocfl.scalars = {}
+    ocfl.clusters(near_twins((7, 14, 9), seed=notes.index(f"{told}, but with 0.9"))[0])
     assert ocfl.scalars == {"clustering_note": f"{told}, but with 0.9"}, "which a record keeps"
     gamma = (2 - near_twins((7, 14, 9), seed=1)[0]) * (1 - np.eye(30))
     assert clustering.make("affinity", wrong_sign=True).answer(gamma)[1] == told

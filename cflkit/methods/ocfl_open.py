@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit import clustering
 from cflkit._bounds import STRICT, TwoOrMore
 from cflkit.divergence import CHUNK, Matrix, cosine_divergence
 from cflkit.federation import Jobs, Server
@@ -106,10 +105,7 @@ class OpenOCFL(OCFL):
     ) -> None:
         """Give each client of this round its cluster; absent ones follow their old cluster."""
         former, directions = self.labels, self.directions
-        answer, note = clustering.make(self.clusterer, **self.options).answer(gamma)
-        if note:
-            self.scalars["clustering_note"] = note
-        labels = clusters = torch.from_numpy(answer)
+        labels = clusters = torch.from_numpy(self.clusters(gamma))
         self.directions = mean_directions(compared[seen], clusters)
         if isinstance(seen, Tensor):
             labels = nearest(compared, self.directions)
