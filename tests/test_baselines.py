@@ -157,20 +157,6 @@ def test_flexcfls_authors_weight_clients_by_samples_after_the_cold_start(federat
         assert torch.equal(authors.models, told.models)
 
 
-@pytest.mark.parametrize("name", ["ifca", "pacfl"])
-def test_absent_clients_keep_their_clusters(name, federate_turned):
-    federation = federate_turned(clients_per_round=3)
-    method = methods.make(name, **OPTIONS[name])
-    history = simulation.run({"method": method}, federation, 6, progress=False)
-    found = [row["clusters"].split("|") for row in history.rows]
-    for t in range(1, 6):
-        absent = set(range(6)) - set(federation.participants(t).tolist())
-        assert absent
-        assert all(found[t][client] == found[t - 1][client] for client in absent)
-    if name == "pacfl":
-        assert method.labels.tolist() == TRUTH
-
-
 # --- IFCA ----------------------------------------------------------------------------------------
 
 
