@@ -15,14 +15,13 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 from test_contract import OPTIONS, TRUTH
 
-from cflkit import clustering, datasets, methods, models, simulation
+from cflkit import clustering, methods, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
 from cflkit.federation import Ask, Diverged, Jobs, without_models
 from cflkit.methods.baselines import flux, pacfl
 from cflkit.methods.baselines.cfl_gp import relabel
 from cflkit.methods.baselines.flexcfl import direction_similarities
 from cflkit.methods.baselines.questions import loss_gradient
-from cflkit.partition import shifts
 
 # Options with which each method is FedAvg, and the weights of that FedAvg
 ONE_CLUSTER = {
@@ -242,26 +241,6 @@ def test_linkage_and_signs_decide_which_directions_pacfl_joins(
     with pytest.raises(StopIteration):
         conversation.send(bases)
     assert int(method.labels.max()) + 1 == clusters
-
-
-@pytest.mark.slow
-def test_pacfls_threshold_needs_the_papers_number_of_validation_images(data_root):
-    """Report 95: with half of the images, 12 degrees separate clients of one distribution."""
-    mnist = datasets.load("mnist")
-    standardise = models.make("emd-cnn", mnist.shape, mnist.classes).standardise
-    clusters, widest = {}, {}
-    for samples in (2710, 5421):
-        images, split = shifts.make(mnist, "base", clients=12, samples=samples)
-        bases = [
-            class_directions(standardise(images.images[mine] / 255).flatten(1), images.labels[mine])
-            for mine in split.splits["validation"]
-        ]
-        angles = principal_angles(bases, signed=True)
-        widest[samples] = angles.max()
-        cut = clustering.make("agglomerative", threshold=12.0, linkage="weighted")
-        clusters[samples] = len(set(cut.fit_predict(angles)))
-    assert widest[5421] < 12 < widest[2710]
-    assert clusters[5421] == 1 < clusters[2710]
 
 
 # --- FedClust ------------------------------------------------------------------------------------

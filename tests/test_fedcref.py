@@ -138,14 +138,12 @@ def test_each_client_holds_as_many_of_each_of_its_classes(
         assert len(common) == len(both) * round(overlap * samples)
 
 
-def test_a_class_that_runs_out_is_dealt_anew(pool_of, tmp_path):
+def test_a_class_that_runs_out_is_dealt_anew(pool_of):
     images = pool_of(np.repeat(np.arange(4), 10))
     _, made = partition.class_mixtures(images, clients=6, samples_per_class=8, seed=0)
     assert {len(np.unique(i)) for i in made.train} == {16}
     assert len(np.unique(np.concatenate(made.train))) > 24
-    again = partition.Partition.load(made.save(tmp_path / "manifest.json"))
-    assert again.hash == made.hash
-    assert again.recipe["samples_per_class"] == 8
+    assert made.recipe["samples_per_class"] == 8
 
 
 def test_rare_classes_can_be_left_out(pool_of):
