@@ -5,9 +5,9 @@ same annotation, and the command line checks parameters with that model.
 """
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -25,6 +25,7 @@ class Mistake(Exception):
 
 # More clients, samples or rounds than this are beyond any machine, and a mistake
 MOST = 1_000_000
+Made = TypeVar("Made")
 # The range of float32, PyTorch's usual type
 SMALLEST, LARGEST = 1.2e-38, 3.4e38
 # Between two bounds of the same side, so that each is told by itself
@@ -97,3 +98,13 @@ def one_line(error: ValidationError) -> str:
         + (f" (is {SHORT.repr(e['input'])})" if e["loc"] and e["type"] != "missing" else "")
         for e in error.errors()[:3]
     )
+
+
+def make(kind: str, known: Mapping[str, Callable[..., Made]], name: str, **options: Any) -> Made:
+    """Make what has a name; a `ValueError` tells of an unknown name, option or value."""
+    if name not in known:
+        raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
+    try:
+        return known[name](**options)
+    except ValidationError as error:
+        raise ValueError(f"{kind} {name!r}: {one_line(error)}") from error

@@ -12,15 +12,16 @@ Clustering packages take seconds to import, so each clusterer imports its own on
 
 import math
 import warnings
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
-from cflkit._bounds import STRICT, Count, Natural, Positive, TwoOrMore, one_line
+from cflkit import _bounds
+from cflkit._bounds import STRICT, Count, Natural, Positive, TwoOrMore
 from cflkit.divergence import Matrix, checked_distances
 
 Labels = NDArray[np.int64]
@@ -180,21 +181,17 @@ class AffinityPropagation(Clusterer):
         Whether to pass Γ itself where similarities are expected, as the OCFL authors' code does.
         Distant clients then count as similar. As in the code, there is no second try; what did not
         converge is noted, without a warning.
-    damping : float, optional
-        The only damping to try, in [0.5, 1).
     """
 
     seed: Natural = 0
     wrong_sign: bool = False
-    damping: Annotated[float, Field(ge=0.5, lt=1)] | None = None
 
     def noted(self, gamma: Matrix) -> tuple[Labels, str | None]:
         """Return the labels, and a note if the messages did not converge at the first try."""
         similarity = gamma if self.wrong_sign else -gamma
-        first = self.damping or 0.5
-        labels, converged = self._propagated(similarity, first)
-        note = None if converged else f"affinity propagation did not converge with damping {first}"
-        if note and self.damping is None and not self.wrong_sign:
+        labels, converged = self._propagated(similarity, 0.5)
+        note = None if converged else "affinity propagation did not converge with damping 0.5"
+        if note and not self.wrong_sign:
             again, converged = self._propagated(similarity, STRONGER)
             labels = again if converged else labels
             note += f", but with {STRONGER}" if converged else f", nor with {STRONGER}"
@@ -295,7 +292,7 @@ def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.f
     return dendrogram(gamma, linkage)[:, 2] if len(gamma) > 1 else np.zeros(0)
 
 
-CLUSTERERS: dict[str, type] = {
+CLUSTERERS: dict[str, type[Clusterer]] = {
     "hdbscan": HDBSCAN,
     "kmeans": KMeans,
     "meanshift": MeanShift,
@@ -306,12 +303,7 @@ CLUSTERERS: dict[str, type] = {
 
 def make(name: str, **options: Any) -> Clusterer:
     """Build a clusterer by its name; raise a `ValueError` for another name, option or value."""
-    if name not in CLUSTERERS:
-        raise ValueError(f"unknown clusterer {name!r}; choose from {', '.join(CLUSTERERS)}")
-    try:
-        return CLUSTERERS[name](**options)
-    except ValidationError as error:
-        raise ValueError(f"clusterer {name!r}: {one_line(error)}") from error
+    return _bounds.make("clusterer", CLUSTERERS, name, **options)
 
 
 def assign_noise(distance: Matrix, labels: Labels, policy: str) -> Labels:

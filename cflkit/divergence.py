@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -141,47 +141,26 @@ def earth_movers_distance(
         raise ValueError(f"unknown cost {cost!r}; choose from {', '.join(COSTS)}")
     if sinkhorn is not None and not 0 < sinkhorn < np.inf:
         raise ValueError(f"sinkhorn must be positive and finite, not {sinkhorn}")
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
-        raise ValueError(
-            f"samples must be [n, d] with the same d, not {first.shape} and {second.shape}"
-        )
-    if not len(first) or not len(second):
-        raise ValueError("an empty sample has no distance to anything")
-    if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise ValueError("a sample is not finite")
     import ot  # only here, since few processes need it
     from sklearn.metrics import pairwise_distances
 
-    # scikit-learn takes tiny vectors for zero, squares of huge ones are infinite, and POT's solver
-    # takes tiny costs for equal. A power of two changes no digit
-    if cost == "cosine":
-        first, second = (np.ldexp(rows, -exponents(rows, axis=1)) for rows in (first, second))
-        unit = 0
-    else:
-        unit = max(exponents(first), exponents(second))
-        first, second = np.ldexp(first, -unit), np.ldexp(second, -unit)
-    costs = pairwise_distances(first, second, cost)
-    power = exponents(costs)
+    # scikit-learn refuses samples that are empty, not finite, or of different dimensions
+    costs = pairwise_distances(np.asarray(a, np.float64), np.asarray(b, np.float64), cost)
+    # POT's solver takes tiny costs for equal. A power of two changes no digit
+    power = np.frexp(costs.max())[1]
     costs = np.ldexp(costs, -power)
-    masses = np.full(len(first), 1 / len(first)), np.full(len(second), 1 / len(second))
+    masses = [np.full(size, 1 / size) for size in costs.shape]
     if sinkhorn is None:
-        return float(np.ldexp(ot.emd2(*masses, costs, numItermax=1_000_000), power + unit))
-    strength = float(np.ldexp(sinkhorn, -power - unit))
+        return float(np.ldexp(ot.emd2(*masses, costs, numItermax=1_000_000), power))
+    strength = float(np.ldexp(sinkhorn, -power))
     plan = ot.sinkhorn(*masses, costs, strength, numItermax=10_000, warn=False)
-    arrived = plan.sum(axis=1) * len(first), plan.sum(axis=0) * len(second)
+    arrived = plan.sum(axis=1) / masses[0], plan.sum(axis=0) / masses[1]
     if not all(np.allclose(mass, 1, atol=1e-3) for mass in arrived):
         raise ValueError(
             f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}: take a "
             "larger one, or exact distances"
         )
-    return float(np.ldexp((plan * costs).sum(), power + unit))
-
-
-def exponents(values: Matrix, axis: int | None = None) -> Any:
-    """Return the exponent e of the largest absolute value, which is below 2ᵉ; 0 for zeros."""
-    largest = np.abs(values).max(axis=axis, keepdims=axis is not None, initial=0)
-    return np.frexp(largest)[1]
+    return float(np.ldexp((plan * costs).sum(), power))
 
 
 def principal_angles(
@@ -201,18 +180,17 @@ def principal_angles(
         columns span, which have no sign (paper, equation 2); or the mean angle of columns with
         equal numbers, as many as both clients have (equation 3 has their sum).
     """
-    angles = np.zeros((len(bases), len(bases)))
-    for i, first in enumerate(bases):
-        for j, second in enumerate(bases[:i]):
-            if measure == "subspaces":
-                from scipy.linalg import subspace_angles
+    from scipy.linalg import subspace_angles  # only here, since few processes need it
 
-                angle = subspace_angles(first, second).min()
-            else:
-                cosines = np.asarray(first).T @ np.asarray(second)
-                between = np.arccos(np.clip(cosines if signed else np.abs(cosines), -1, 1))
-                angle = between.diagonal().mean() if measure == "trace" else between.min()
-            angles[i, j] = angles[j, i] = np.degrees(angle)
+    angles = np.zeros((len(bases), len(bases)))
+    for i, j in combinations(range(len(bases)), 2):
+        if measure == "subspaces":
+            angle = subspace_angles(bases[j], bases[i]).min()
+        else:
+            cosines = np.asarray(bases[j]).T @ np.asarray(bases[i])
+            between = np.arccos(np.clip(cosines if signed else np.abs(cosines), -1, 1))
+            angle = between.diagonal().mean() if measure == "trace" else between.min()
+        angles[i, j] = angles[j, i] = np.degrees(angle)
     return angles
 
 

@@ -2,7 +2,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
@@ -70,10 +69,9 @@ def test_merge_heights_are_those_of_the_linkage(linkage, heights):
     assert found == pytest.approx(heights)
 
 
-@pytest.mark.parametrize("linkage", LINKAGES)
 @pytest.mark.parametrize("end", [{"threshold": 1.0}, {"n_clusters": 9}])
-def test_clients_at_the_threshold_and_fewer_clients_than_clusters_are_alone(linkage, end):
-    cut = clustering.make("agglomerative", **end, linkage=linkage)
+def test_clients_at_the_threshold_and_fewer_clients_than_clusters_are_alone(end):
+    cut = clustering.make("agglomerative", **end)
     assert cut.fit_predict(1 - np.eye(4)).tolist() == [0, 1, 2, 3]
 
 
@@ -101,14 +99,15 @@ def test_the_wrong_sign_gives_the_papers_numbers_on_clear_clusters(name, options
     assert adjusted_rand_score(truth, wrong) == pytest.approx(ari, abs=0.005)
 
 
-def test_affinity_propagation_that_does_not_settle_still_answers():
-    """Scikit-learn warns and returns the labels of the last messages; so do we with one damping."""
+def test_affinity_propagation_that_does_not_settle_still_answers(monkeypatch):
+    """Scikit-learn warns and returns the labels of the last messages; so do we."""
+    monkeypatch.setattr(clustering, "STRONGER", 0.5)  # the second try is the first one again
     gamma, _ = blocks((5, 5, 5), noise=1.0, seed=93)
     theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=0)
     with pytest.warns(ConvergenceWarning, match="may return degenerate"):
         labels = theirs.fit_predict(-gamma)
-    with pytest.warns(ConvergenceWarning, match="0.5: the labels are those of the last iteration"):
-        ours = clustering.make("affinity", damping=0.5).fit_predict(gamma)
+    with pytest.warns(ConvergenceWarning, match="nor with 0.5: the labels are those of the last"):
+        ours = clustering.make("affinity").fit_predict(gamma)
     assert ours.max() > 0
     assert adjusted_rand_score(labels, ours) == 1
 
@@ -187,30 +186,24 @@ def test_affinity_propagation_that_oscillates_tries_again_and_says_so():
         labels, note = clustering.make("affinity").answer(gamma)
         assert labels.tolist() == truth.tolist()
         notes.append(note)
-    told = "affinity propagation did not converge with damping 0.5, but with 0.9"
-    assert set(notes) == {None, told}
+    told = "affinity propagation did not converge with damping 0.5"
+    assert set(notes) == {None, f"{told}, but with 0.9"}
     ocfl = methods.make("ocfl", clusterer="affinity")
-    ocfl.models, ocfl.scalars = torch.zeros(1, 4), {}
-    ocfl.cluster(near_twins((7, 14, 9), seed=notes.index(told))[0])
-    assert ocfl.scalars == {"clustering_note": told}, "which a record keeps"
-    gamma = 2 - near_twins((7, 14, 9), seed=1)[0]
-    np.fill_diagonal(gamma, 0)
-    _, note = clustering.make("affinity", wrong_sign=True).answer(gamma)
-    assert note == "affinity propagation did not converge with damping 0.5"
+    ocfl.scalars = {}
+    ocfl.clusters(near_twins((7, 14, 9), seed=notes.index(f"{told}, but with 0.9"))[0])
+    assert ocfl.scalars == {"clustering_note": f"{told}, but with 0.9"}, "which a record keeps"
+    gamma = (2 - near_twins((7, 14, 9), seed=1)[0]) * (1 - np.eye(30))
+    assert clustering.make("affinity", wrong_sign=True).answer(gamma)[1] == told
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_seed_decides_between_equal_groupings_as_in_scikit_learn(seed):
-    """Four clients on a circle have no best exemplars."""
+def test_the_seed_decides_as_in_scikit_learn(seed):
+    """Four clients on a circle have no best exemplars, and without clear clusters starts matter."""
     circle = np.array([[0.0, 1, 2, 1], [1, 0, 1, 2], [2, 1, 0, 1], [1, 2, 1, 0]])
     theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=seed)
     ours = clustering.make("affinity", seed=seed)
     assert adjusted_rand_score(theirs.fit_predict(-circle), ours.fit_predict(circle)) == 1
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_k_means_is_scikit_learns_best_of_ten_starts(seed):
-    gamma, _ = blocks((10, 10, 10), noise=9.0)  # no clear clusters, so that starts matter
+    gamma, _ = blocks((10, 10, 10), noise=9.0)
     theirs = SklearnKMeans(6, n_init=10, random_state=seed).fit_predict(gamma)
     ours = clustering.make("kmeans", n_clusters=6, seed=seed).fit_predict(gamma)
     assert adjusted_rand_score(theirs, ours) == 1
@@ -251,26 +244,20 @@ def test_hdbscan_agrees_with_scikit_learns_which_the_authors_used(sizes, noise, 
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"),
+    ("policy", "expected", "all_noise"),
     [
-        ("own cluster", [0, 0, 1, 1, -1, -1]),
-        ("singletons", [0, 0, 1, 1, 2, 3]),
-        ("nearest", [0, 0, 1, 1, 0, 1]),
+        ("own cluster", [0, 0, 1, 1, -1, -1], [-1] * 6),
+        ("singletons", [0, 0, 1, 1, 2, 3], [0, 1, 2, 3, 4, 5]),
+        ("nearest", [0, 0, 1, 1, 0, 1], [-1] * 6),
     ],
 )
-def test_noise_policies(policy, expected):
+def test_noise_policies(policy, expected, all_noise):
     distance = np.ones((6, 6)) - np.eye(6)
     distance[4, :2] = distance[5, 2:4] = 0.5
     distance[4, 2] = 0.1  # the mean distance counts, not the smallest
-    labels = np.array([0, 0, 1, 1, -1, -1])
-    assert clustering.assign_noise(distance, labels, policy).tolist() == expected
-
-
-@pytest.mark.parametrize("policy", get_args(clustering.Noise))
-def test_all_noise_has_an_outcome(policy):
-    distance = np.ones((4, 4)) - np.eye(4)
-    settled = clustering.assign_noise(distance, np.full(4, -1), policy)
-    assert len(set(settled.tolist())) == (4 if policy == "singletons" else 1)
+    for labels, assigned in (([0, 0, 1, 1, -1, -1], expected), ([-1] * 6, all_noise)):
+        found = clustering.assign_noise(distance, np.array(labels), policy)
+        assert found.tolist() == assigned
 
 
 # Agglomerative clustering has no default for its threshold
@@ -307,15 +294,9 @@ def test_any_distances_give_labels_in_order_of_appearance(clusterer, seed, m):
     [
         ("dbscan", {}, "unknown clusterer 'dbscan'; choose from hdbscan, kmeans"),
         ("hdbscan", {"eps": 1}, "'hdbscan': eps: Unexpected keyword argument"),
-        ("hdbscan", {"noise": "drop"}, "noise: Input should be 'own cluster', 'singletons' or"),
         ("hdbscan", {"min_cluster_size": 1}, "min_cluster_size: .* greater than or equal to 2"),
-        ("hdbscan", {"min_cluster_size": 2.5}, "min_cluster_size: Input should be a valid integer"),
         ("agglomerative", {}, "give either threshold or n_clusters, not both"),
         ("agglomerative", {"threshold": 0.5, "n_clusters": 2}, "either threshold or n_clusters"),
-        ("agglomerative", {"threshold": 0.0}, "threshold: Input should be greater than 0"),
-        ("agglomerative", {"threshold": np.inf}, "threshold: Input should be a finite number"),
-        ("agglomerative", {"n_clusters": 0}, "n_clusters: Input should be greater than or equal"),
-        ("agglomerative", {"threshold": 0.5, "linkage": "ward"}, "linkage: Input should be 'ave"),
     ],
 )
 def test_bad_options_are_refused(name, options, message):

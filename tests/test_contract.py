@@ -151,14 +151,6 @@ def ran(federate):
     return of
 
 
-@each
-def test_every_option_is_part_of_its_identity(name, federate):
-    """A checkpoint belongs to one set of options, so the representation must show all of them."""
-    method = build(name, federate(name))
-    text = repr(method)
-    assert all(f"{field.name}=" in text for field in dataclasses.fields(method))
-
-
 # How far rounding may move what is computed in another order, or in another layout of the memory.
 # A sum of n products in float32 is off by n · 2⁻²⁴ of its terms at most. The methods here do 16
 # steps with sums of 64 pixels, and an update is about a tenth of a model

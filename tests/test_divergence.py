@@ -27,19 +27,14 @@ def test_cosine_divergence_is_that_of_numpy_in_float64_and_a_distance(updates):
     assert gamma.max() <= 2
 
 
-@given(matrices, st.sampled_from([1, 2, 3.5]))
-def test_temperature_is_the_formula_of_definition_7(updates, p):
+@given(matrices, st.sampled_from([1, 2, 3.5]), st.sampled_from([None, 2.0]))
+def test_temperature_is_the_formula_of_definition_7(updates, p, scale):
     gamma = cosine_divergence(updates)
     n = len(gamma)
     total = sum(abs(gamma[i, j]) ** p for i in range(n) for j in range(n))
-    expected = total ** (1 / p) / (n * (n - 1) * 2**p) ** (1 / p) if n > 1 else 0
-    assert temperature(gamma, p) == pytest.approx(expected, rel=1e-6)
-    assert 0 <= temperature(gamma, p) <= 1 + 1e-12
-
-
-def test_scale_replaces_lambda():
-    gamma = cosine_divergence(np.random.default_rng(0).normal(size=(5, 9)))
-    assert temperature(gamma, scale=2.0) == pytest.approx(np.linalg.norm(gamma) / 2)
+    bound = scale or (n * (n - 1) * 2**p) ** (1 / p)
+    assert temperature(gamma, p, scale) == pytest.approx(total ** (1 / p) / (bound or 1), rel=1e-6)
+    assert scale or 0 <= temperature(gamma, p) <= 1 + 1e-12
 
 
 def test_identical_updates_do_not_diverge():

@@ -1,4 +1,4 @@
-"""Tests of the two baselines on updates made by hand."""
+"""Tests of OCFL and of its two baselines on updates made by hand."""
 
 import math
 from functools import partial
@@ -10,11 +10,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 
 from cflkit import methods
-from cflkit.divergence import cosine_divergence, pairwise
+from cflkit.divergence import cosine_divergence, pairwise, temperature
 from cflkit.federation import Jobs
 from cflkit.methods.baselines import sattler
 
@@ -56,6 +55,29 @@ def test_clients_count_equally_or_by_their_samples(name, options, weighting):
     torch.testing.assert_close(method.models[0], weights @ OPPOSED / weights.sum())
 
 
+# --- OCFL ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"p": 1}, {"p": 3}, {"scale": 5.0}])
+def test_ocfl_measures_the_temperature_by_its_norm_and_scale(options):
+    method = play(methods.make("ocfl", **options), OPPOSED)
+    expected = temperature(cosine_divergence(OPPOSED), **options)
+    assert method.temperatures == pytest.approx([expected])
+
+
+def test_ocfl_keeps_the_distances_of_its_first_and_last_look_and_looks_no_more():
+    method = methods.make("ocfl", clusterer="kmeans", options={"n_clusters": 2})
+    for t, updates in enumerate([OPPOSED, OPPOSED.abs(), OPPOSED]):
+        play(method, updates, start=t)
+        assert ("distances" in method.scalars) == (t != 1)
+    assert method.labels.tolist() == [0, 0, 0, 1, 1]
+    kept = [float(own) for own in method.scalars["distances"].split("|")]
+    assert kept == pytest.approx(cosine_divergence(OPPOSED).ravel().tolist(), rel=1e-3, abs=1e-6)
+    play(method, OPPOSED, start=3)
+    assert len(method.temperatures) == 3
+    assert method.scalars == {}
+
+
 # --- Sattler et al. ------------------------------------------------------------------------------
 
 
@@ -69,19 +91,14 @@ def test_a_stationary_incongruent_cluster_is_split_and_its_halves_go_on_from_it(
 
 
 @pytest.mark.parametrize(
-    "options", [{"eps1": 0.5}, {"eps2": 4.0}], ids=["not stationary", "no large update"]
+    "options",
+    [{"eps1": 0.5}, {"eps2": 4.0}, {"min_rounds": 1}],
+    ids=["not stationary", "no large update", "too early"],
 )
 def test_each_condition_alone_prevents_a_split(options):
     method = play(make(**options), OPPOSED)
     assert method.labels.tolist() == [0] * 5
     torch.testing.assert_close(method.models, OPPOSED.mean(dim=0)[None])
-
-
-def test_the_first_split_comes_after_min_rounds():
-    method = make(min_rounds=3)
-    for round in range(3):
-        assert len(set(play(method, OPPOSED, start=round).labels.tolist())) == 1
-    assert len(set(play(method, OPPOSED, start=3).labels.tolist())) == 2
 
 
 def test_splitting_goes_on_within_the_parts():
@@ -92,12 +109,6 @@ def test_splitting_goes_on_within_the_parts():
     assert all(together[3 * c : 3 * c + 3, 3 * c : 3 * c + 3].all() for c in range(4))
     assert int(method.labels.max()) == 3
     assert len(method.scalars["mean_norm"].split("|")) == 4
-
-
-def test_zero_updates_split_nothing():
-    method = play(make(), torch.zeros(5, 2), rounds=2)
-    assert method.labels.tolist() == [0] * 5
-    assert method.scalars["mean_norm"] == "0"
 
 
 def test_the_papers_rule_for_the_thresholds():
@@ -158,11 +169,12 @@ def test_large_buffers_hide_the_groups_and_keep_norms_up_if_they_are_compared(in
     """Averaging cannot cancel what all clients count alike, as batches."""
     options = {"include_buffers": include_buffers}
     one, other = briggs(rounds=0, **options), make(min_rounds=NEVER, **options)
-    for method in (one, other):
+    third = methods.make("ocfl", **options)
+    for method in (one, other, third):
         method.setup(federation(5, width=2), torch.zeros(3))
         play(method, torch.cat([OPPOSED, torch.full((5, 1), 1000.0)], dim=1))
     assert int(one.labels.max()) + 1 == (1 if include_buffers else 2)
-    assert (other.mean_norms[0] >= 1000) == include_buffers
+    assert (other.mean_norms[0] >= 1000) == (third.temperatures[0] < 0.01) == include_buffers
 
 
 def test_zero_updates_have_no_direction_and_stay_apart_from_each_other():
@@ -191,13 +203,6 @@ each = pytest.mark.parametrize("method", CLUSTERING)
 
 
 @each
-def test_a_client_alone_is_one_cluster_whose_model_it_trains(method):
-    done = play(CLUSTERING[method](), OPPOSED[:1], rounds=2)
-    assert done.labels.tolist() == [0]
-    torch.testing.assert_close(done.models, 2 * OPPOSED[:1])
-
-
-@each
 def test_two_opposed_clients_stay_or_part(method):
     done = play(CLUSTERING[method](), OPPOSED[[0, 4]])
     parted = method in {"briggs", "ocfl, kmeans", "ocfl, meanshift", "ocfl, affinity"}
@@ -222,18 +227,6 @@ def test_updates_with_nan_end_the_round_and_name_the_client(method):
         play(CLUSTERING[method](), broken)
 
 
-@pytest.mark.parametrize(("noise", "clusters"), [("own cluster", 1), ("singletons", 5)])
-def test_ocfl_whose_clusterer_finds_noise_alone(noise, clusters):
-    """No three of five clients are similar; with one cluster, OCFL continues as FedAvg."""
-    apart = 3 * torch.eye(5)
-    options = {"min_cluster_size": 3, "noise": noise}
-    done = play(methods.make("ocfl", clusterer="hdbscan", options=options, **AT_ONCE), apart)
-    assert done.clustered
-    assert len(done.models) == clusters
-    if clusters == 1:
-        torch.testing.assert_close(done.models, apart.mean(dim=0)[None])
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_single_linkage_is_the_best_of_all_bipartitions(seed):
     """Try all: the paper's optimum has the smallest largest similarity across; complete has not."""
@@ -249,13 +242,4 @@ def test_single_linkage_is_the_best_of_all_bipartitions(seed):
     found = {name: across(sattler.bipartition(updates, name).numpy()) for name in linkages}
     assert found["single"] == pytest.approx(best)
     assert found["complete"] >= best - 1e-9
-
-
-@pytest.mark.parametrize("linkage", ["complete", "average"])
-def test_the_bipartition_is_complete_linkages_where_linkages_differ(linkage):
-    updates = torch.randn(9, 4, generator=torch.Generator().manual_seed(3))
-    tree = hierarchy.linkage(squareform(cosine_divergence(updates), checks=False), linkage)
-    theirs = hierarchy.fcluster(tree, 2, "maxclust") == 2
-    ours = sattler.bipartition(updates).numpy()
-    same = (ours == theirs).all() or (ours == ~theirs).all()
-    assert same == (linkage == "complete")
+    assert across(sattler.bipartition(updates).numpy()) == found["complete"], "by default"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rounds import begin, first_jobs, gradient, run
-from scipy.optimize import minimize
+from test_contract import OPTIONS
 
 from cflkit import methods, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, Losses
@@ -55,23 +55,25 @@ def test_with_one_component_it_is_fedavg_to_the_bit(name, federate_turned):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["fedem", "fedrc", "fedrep", "fedsoft", "pfedgraph", "fedsac", "ditto"]
+    "name", ["fedem", "fedrc", "fedrep", "fedsoft", "pfedgraph", "fedsac", "ditto", "ifca", "pacfl"]
 )
 def test_absent_clients_keep_what_is_theirs(name, federate_turned):
+    """Their clusters, too, but PACFL asks and clusters all clients in the first round."""
     federation = federate_turned(clients_per_round=3)
-    method = begin(name, federation)
-    for t in range(4):
+    method = begin(name, federation, **OPTIONS.get(name, {}))
+    for t in range(5):
         before = {key: value.clone() for key, value in personal(method).items()}
         federation.converse(method.round(t), t)
         absent = sorted(set(range(6)) - set(federation.participants(t).tolist()))
-        assert before
+        assert before and absent
         for key, value in personal(method).items():
-            assert torch.equal(value[absent], before[key][absent]), key
+            assert t == 0 or torch.equal(value[absent], before[key][absent]), key
 
 
 def personal(method):
     """Return the parts of a method's state that belong to single clients."""
     names = ("shares", "importance", "personal") + ("models",) * hasattr(method, "graph")
+    names += ("labels",) * (method.labels is not None)
     return {name: value for name, value in vars(method).items() if name in names}
 
 
@@ -87,22 +89,6 @@ def test_weighted_means_are_numpys(trained, weights):
 
 
 # --- FedEM and FedRC ------------------------------------------------------------------------------
-
-
-def test_responsibilities_by_hand():
-    """Bayes' rule for two components: weights 1/4 and 3/4, likelihoods exp(−loss)."""
-    losses = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
-    method = methods.make("fedem", k=2)
-    method.shares = torch.tensor([[0.25, 0.75]])
-    joint = torch.tensor([[0.25], [0.75]]) * (-losses).exp()
-    torch.testing.assert_close(method.e_step(0, losses), joint / joint.sum(dim=0))
-    robust = methods.make("fedrc", k=2)
-    robust.shares, robust.classes = method.shares, [torch.tensor([1, 0])]
-    robust.class_shares = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
-    joint = joint / torch.tensor([[0.8, 0.2], [0.4, 0.6]])
-    torch.testing.assert_close(robust.e_step(0, losses), joint / joint.sum(dim=0))
-    robust.class_shares = torch.full((2, 2), 0.5)  # equal shares of classes change nothing
-    torch.testing.assert_close(robust.e_step(0, losses), method.e_step(0, losses))
 
 
 def test_as_published_clients_predict_with_their_last_component(federate_turned):
@@ -235,45 +221,24 @@ def test_every_model_is_a_mean_of_all_clients_with_weights_from_the_associations
 
 
 @given(arrays(float, 5, elements=st.floats(0.1, 1)), arrays(float, 5, elements=st.floats(-2, 2)))
-@settings(max_examples=25, deadline=None)
 def test_the_projection_solves_the_quadratic_programme(sizes, costs):
+    """The programme is convex: at its solution, no corner of the simplex is downhill."""
     p = sizes / sizes.sum()
     found = nearest_shares(p, np.stack([costs, 0 * costs]))
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
     np.testing.assert_allclose(found[1], p, atol=1e-12)
-    solved = minimize(
-        lambda g: ((g - p) ** 2).sum() + costs @ g,
-        p,
-        jac=lambda g: 2 * (g - p) + costs,
-        bounds=[(0, None)] * 5,
-        constraints={"type": "eq", "fun": lambda g: g.sum() - 1, "jac": np.ones_like},
-        method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    np.testing.assert_allclose(found[0], solved.x, atol=1e-5)
+    uphill = 2 * (found[0] - p) + costs
+    assert found.min() >= 0
+    assert uphill.min() >= uphill @ found[0] - 1e-9
 
 
-def test_similar_clients_by_hand(federate_turned):
-    """Three clients, of whom two have the same update and the third an orthogonal one."""
-    method = begin("pfedgraph", federate_turned())
-    method.server.parameters = 2
-    method.initial = torch.zeros(3)
-    trained = torch.tensor([[1.0, 0.0, 5.0], [2.0, 0.0, 5.0], [0.0, 1.0, 5.0]])
-    present = torch.arange(3)
-    expected = -np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1.0]])
-    np.testing.assert_allclose(method.dissimilarity(present, trained), expected, atol=1e-6)
-    # Minus half the costs is 0.625 for similar clients: a third is pushed out of the simplex
-    weights = nearest_shares(np.full(3, 1 / 3), method.costs(present, trained))
-    np.testing.assert_allclose(weights, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.125, 0.125, 0.75]])
-
-
-def test_a_cosine_above_the_limit_counts_as_one(federate_turned):
+@pytest.mark.parametrize(("options", "expected"), [({}, -1), ({"clipped": False}, -0.95)])
+def test_a_cosine_above_the_limit_counts_as_one(options, expected, federate_turned):
+    method = begin("pfedgraph", federate_turned(), **options)
+    method.server.parameters, method.initial = 2, torch.zeros(2)
     trained = torch.tensor([[1.0, 0.0], [0.95, np.sqrt(1 - 0.95**2)]])
-    for clipped, expected in ((True, -1), (False, -0.95)):
-        method = begin("pfedgraph", federate_turned(), clipped=clipped)
-        method.server.parameters, method.initial = 2, torch.zeros(2)
-        found = method.dissimilarity(torch.arange(2), trained)
-        assert found[0, 1] == pytest.approx(expected)
+    found = method.dissimilarity(torch.arange(2), trained)
+    assert found[0, 1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -288,14 +253,6 @@ def test_which_updates_are_compared(options, expected, federate_turned):
     trained = torch.tensor([[1.0, 0.0, 5.0], [0.0, 1.0, 5.0]])
     found = method.dissimilarity(torch.arange(2), trained)
     assert found[0, 1] == pytest.approx(expected, abs=1e-6)
-
-
-def test_pfedgraph_learns_the_groups(federate_turned):
-    method, _ = run("pfedgraph", federate_turned(), rounds=6)
-    truth = torch.tensor([0, 0, 0, 1, 1, 1])
-    same = truth[:, None] == truth[None]
-    assert method.graph[same].min() > 0.2
-    assert method.graph[~same].max() < 0.05
 
 
 def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate_turned):
@@ -323,16 +280,6 @@ def test_axes_do_not_depend_on_the_order_of_few_samples(turned):
     assert closeness(found, signed=False)[0, 1] == pytest.approx(1, abs=1e-6)
 
 
-def test_closeness_of_feature_spaces_by_hand():
-    x, y, z = torch.eye(3).double()
-    spaces = [torch.stack(axes) for axes in ((x, y), (y, x), (-x, y), (x, z))]
-    # Axes in another order or direction span the same space; one axis in common gives 45°
-    half = np.cos(np.pi / 4)
-    np.testing.assert_allclose(closeness(spaces, signed=False)[0], [1, 1, 1, half], atol=1e-12)
-    # With signs, −x is matched to nothing better than 180°
-    assert closeness(spaces, signed=True)[0, 2] == pytest.approx(np.cos(np.pi / 2), abs=1e-12)
-
-
 @pytest.mark.parametrize("signed", [False, True])
 def test_similar_feature_spaces_cost_more(signed, federate_turned):
     method = begin("fedsac", federate_turned(), lambda1=0.9, lambda2=0.0, signed=signed)
@@ -342,20 +289,6 @@ def test_similar_feature_spaces_cost_more(signed, federate_turned):
     expected = [[0.9, opposite, 0], [opposite, 0.9, 0], [0, 0, 0.9]]
     costs = method.costs(torch.arange(3), federate_turned().blueprint.initials(3, 0))
     np.testing.assert_allclose(costs, expected, atol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("components", [2, 3])
-def test_a_feature_space_is_that_of_the_clients_own_model(components, federate_turned):
-    federation = federate_turned(model="compact-cnn")
-    method, _ = run("fedsac", federation, rounds=1, components=components)
-    trained = federation.train(first_jobs(federation), 0)
-    features = federation.embed(Jobs(trained, EVERYONE, EVERYONE), "train")
-    for axes, own in zip(method.axes, features, strict=True):
-        centred = (own - own.mean(dim=0)).double()
-        basis = torch.linalg.svd(centred, full_matrices=False)[2][:components]
-        alignment = basis @ axes.T.double()
-        np.testing.assert_allclose(alignment.abs(), np.eye(components), atol=5e-3)
 
 
 # --- SCAFFOLD and Ditto ---------------------------------------------------------------------------
@@ -499,14 +432,14 @@ def test_a_client_without_validation_samples_is_told_before_the_training(turned,
         run(name, without(turned, "validation"), **options)
 
 
-@pytest.mark.parametrize("name", ["ifca", "fedsac", "emd-cfl-oracle"])
+@pytest.mark.parametrize("name", ["ifca", "fedsac", "emd-cfl", "emd-cfl-oracle"])
 def test_samples_are_also_counted_where_a_method_goes_on(turned, federate_turned, name):
     """One sample spans no feature space; the oracle compares no samples."""
     options = {"emd-cfl-oracle": {"truth": [0, 0, 0, 1, 1, 1]}}
     line_up = {name: methods.make(name, **options.get(name, {}))}
     history = simulation.run(line_up, federate_turned(), 1, progress=False)
     refused = pytest.raises(ValueError, match=r"needs 2 or more train samples.* clients \[3\]")
-    with refused if name == "fedsac" else nullcontext():
+    with refused if name in ("fedsac", "emd-cfl") else nullcontext():
         poor = without(turned, "train", kept=1)
         simulation.run(line_up, poor, 2, after=history, progress=False)
 

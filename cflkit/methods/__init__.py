@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from pydantic import ValidationError
-
-from cflkit._bounds import one_line
+from cflkit import _bounds
 from cflkit.methods.base import Method
 
 # The module and the class of each method, by its name
@@ -80,12 +78,7 @@ def make(name: str, **options: Any) -> Method:
     ValueError
         The name is unknown, or the method does not have an option or does not accept its value.
     """
-    if name not in WHERE:
-        raise ValueError(f"unknown method {name!r}; choose from {', '.join(WHERE)}")
-    try:
-        return METHODS[name](**options)
-    except ValidationError as error:
-        raise ValueError(f"method {name!r}: {one_line(error)}") from error
+    return _bounds.make("method", METHODS, name, **options)
 
 
 __all__ = ["METHODS", "Method", "make"]

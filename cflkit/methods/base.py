@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from operator import index
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
+from cflkit._bounds import Natural
 from cflkit.federation import Conversation, Federation, Jobs, Request, Server, Train
 
 if TYPE_CHECKING:
@@ -23,20 +23,13 @@ TestSets = Literal["all", "own", "none"]
 AnyMethod = TypeVar("AnyMethod", bound="Method")
 
 
-def whole_numbers(values: Any) -> tuple[int, ...]:
-    """Convert a sequence, array or Tensor of labels to a tuple, if they are integers from 0."""
-    try:
-        labels = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
-        numbers = tuple(index(label) for label in labels)  # a float has no index
-    except TypeError:
-        raise ValueError("labels must be a sequence of integers") from None
-    if any(number < 0 for number in numbers):
-        raise ValueError("labels must be 0 or more")
-    return numbers
+def listed(values: Any) -> Any:
+    """Return an array or Tensor as a list, and all else as it is."""
+    return values.tolist() if isinstance(values, Tensor | np.ndarray) else values
 
 
-# The true cluster of each client, for the oracles
-Truth = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
+# Labels from 0 in any sequence, such as the true cluster of each client for the oracles
+Truth = Annotated[tuple[Natural, ...], Field(strict=False), BeforeValidator(listed)]
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,24 @@
 """The local clusters of FedCRef, and the errors of models on the clients' samples."""
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
+from pydantic import Field
 from torch import Tensor
 
 from cflkit import metrics
 from cflkit.clustering import Labels
 from cflkit.divergence import Matrix
 from cflkit.federation import Conversation, Losses, Server
-from cflkit.methods.base import all_pairs, whole_numbers
+from cflkit.methods.base import Truth, all_pairs
 
 Edges = NDArray[np.bool_]
+# The labels of each client's samples
+PerSample = Annotated[tuple[Truth, ...], Field(strict=False)]
 
 
 class LocalClusters(NamedTuple):
@@ -49,7 +51,7 @@ def labels_of(clusterings: Sequence[Sequence[int] | Labels], server: Server) -> 
     Raises
     ------
     ValueError
-        A client has another number of labels than training samples, or a client has no sample.
+        A client has another number of labels than training samples.
     """
     arrays = [np.asarray(labels, dtype=np.int64) for labels in clusterings]
     sizes = [server.num_samples(client) for client in range(server.clients)]
@@ -57,25 +59,7 @@ def labels_of(clusterings: Sequence[Sequence[int] | Labels], server: Server) -> 
         raise ValueError(
             f"needs labels for {sizes} samples, not {[len(labels) for labels in arrays]}"
         )
-    if 0 in sizes:
-        raise ValueError(f"client {sizes.index(0)} has no sample")
     return arrays
-
-
-def per_sample(clusterings: Any) -> tuple[tuple[int, ...], ...]:
-    """Convert the labels of each client's samples to tuples, by `whole_numbers`.
-
-    Raises
-    ------
-    ValueError
-        There are no labels per client, or one is negative or no integer.
-    """
-    if not isinstance(clusterings, Iterable):
-        raise ValueError("needs the labels of each client's samples")
-    return tuple(whole_numbers(labels) for labels in clusterings)
-
-
-PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
 
 
 def align_labels(before: Labels, after: Labels) -> Labels:
@@ -85,8 +69,7 @@ def align_labels(before: Labels, after: Labels) -> Labels:
     number. Clusters without a match get the smallest unused numbers.
     """
     names = metrics.matched(before, after)
-    taken = set(names.values())
-    free = (name for name in itertools.count() if name not in taken)
+    free = (name for name in itertools.count() if name not in names.values())
     for cluster in after.tolist():
         if cluster not in names:
             names[cluster] = next(free)

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit import clustering
 from cflkit._bounds import STRICT, Count, Positive
-from cflkit.divergence import cosine_divergence, temperature
+from cflkit.clustering import Labels
+from cflkit.divergence import Matrix, cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
 from cflkit.methods.base import Method, Weighting, local_updates
 
@@ -90,23 +89,23 @@ class OCFL(Method):
         if not self.clustered:
             gamma = cosine_divergence(self.vectors(updates))  # line 16
             if self.heats_up(gamma):
-                self.cluster(gamma)
+                self.divide(self.clusters(gamma))  # each starts from the global model (line 22)
             if t == 0 or self.clustered:  # so that a record can tell what waiting has changed
                 self.scalars["distances"] = "|".join(f"{value:.4g}" for value in gamma.flat)
         self.add_means(updates, self.labels, jobs.client_of)  # lines 26 to 28
 
-    def heats_up(self, gamma: NDArray[np.float64]) -> bool:
+    def heats_up(self, gamma: Matrix) -> bool:
         """Note the temperature of a round, and return whether it rises (lines 17 to 20)."""
         self.temperatures.append(temperature(gamma, self.p, self.scale))
         self.scalars["temperature"] = self.temperatures[-1]
         return rises(self.temperatures, self.window, self.strict, self.before)
 
-    def cluster(self, gamma: NDArray[np.float64]) -> None:
-        """Find the clusters, each of which starts from the global model (lines 21 and 22)."""
+    def clusters(self, gamma: Matrix) -> Labels:
+        """Find the cluster of each client (line 21), and note what a record must say of them."""
         labels, note = clustering.make(self.clusterer, **self.options).answer(gamma)
         if note:
             self.scalars["clustering_note"] = note
-        self.divide(labels)
+        return labels
 
 
 def rises(

@@ -6,16 +6,13 @@ clustering-agnostic assumption, section 6.2, names these extensions. The choices
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit import clustering
 from cflkit._bounds import STRICT, TwoOrMore
-from cflkit.divergence import CHUNK, cosine_divergence
+from cflkit.divergence import CHUNK, Matrix, cosine_divergence
 from cflkit.federation import Jobs, Server
 from cflkit.methods.base import client_weights, local_updates
 from cflkit.methods.ocfl import OCFL
@@ -83,21 +80,18 @@ class OpenOCFL(OCFL):
         updates = local_updates(trained, jobs.models, jobs.model_of)
         compared = self.vectors(updates)
         self.scalars = {}
-        if not self.clustered:
-            seen = self.seen(len(compared))
-            gamma = cosine_divergence(compared[seen])
-            # A single update has no temperature, and its round is left out
-            if len(gamma) > 1 and self.heats_up(gamma):
-                if self.again is not None:
-                    self.kept = self.models[0].clone()
-                count = self.cluster_present(t, present, compared, seen, gamma)
-                self.models = self.models.repeat(count, 1)
-            members = self.labels[present]
-        elif t == self.due:
-            return self.cluster_again(t, present, compared)
-        else:
+        if self.clustered and t != self.due:
             members = self.attribute_newcomers(present, compared)
-        self.add_means(updates, members, present)
+            return self.add_means(updates, members, present)
+        seen = self.seen(len(compared))
+        gamma = cosine_divergence(compared[seen])
+        if self.clustered:
+            return self.find_clusters(t, present, compared, seen, gamma)
+        # A single update has no temperature, and its round is left out
+        if len(gamma) > 1 and self.heats_up(gamma):
+            self.kept = self.models[0].clone()
+            self.find_clusters(t, present, compared, seen, gamma)
+        self.add_means(updates, self.labels[present], present)
 
     def seen(self, count: int) -> Tensor | slice:
         """Return which of the updates the clusterer sees: the same draw in each round, or all."""
@@ -106,63 +100,45 @@ class OpenOCFL(OCFL):
         # No other draw has a key of three numbers
         return self.server.drawn(torch.arange(count), self.sample, 0, 0, 0)
 
-    def cluster_present(
-        self,
-        t: int,
-        present: Tensor,
-        compared: Tensor,
-        seen: Tensor | slice,
-        gamma: NDArray[np.float64],
-    ) -> int:
-        """Give each client of this round its cluster.
-
-        Returns
-        -------
-        int
-            The number of models: one per cluster, and one for clients that are absent.
-        """
-        self.clustered = True
-        self.due = None if self.again is None else t + self.again
-        answer, note = clustering.make(self.clusterer, **self.options).answer(gamma)
-        if note:
-            self.scalars["clustering_note"] = note
-        labels = clusters = torch.from_numpy(answer)
+    def find_clusters(
+        self, t: int, present: Tensor, compared: Tensor, seen: Tensor | slice, gamma: Matrix
+    ) -> None:
+        """Give each client of this round its cluster; absent ones follow their old cluster."""
+        former, directions = self.labels, self.directions
+        labels = clusters = torch.from_numpy(self.clusters(gamma))
         self.directions = mean_directions(compared[seen], clusters)
         if isinstance(seen, Tensor):
             labels = nearest(compared, self.directions)
             labels[seen] = clusters
-        waiting = len(self.directions)  # the label of clients that are absent
-        self.labels = torch.full_like(self.labels, waiting)
+        self.labels = torch.full_like(former, len(self.directions))  # of clients that are absent
         self.labels[present] = labels
+        self.go_on(former, present, newcomers=len(self.models) > len(directions))
+        absent = former < len(directions)
+        absent[present] = False
+        if absent.any():
+            self.labels[absent] = nearest(directions, self.directions)[former[absent]]
+        self.clustered = True
+        self.due = None if self.again is None else t + self.again
         self.forget()
-        return int(self.labels.max()) + 1
+
+    def go_on(self, former: Tensor, present: Tensor, newcomers: bool) -> None:
+        """Let each cluster go on from the mean of the models that its members had."""
+        models = self.kept.repeat(int(self.labels.max()) + 1, 1)
+        # The weight of each former model in each new one
+        shares = torch.zeros(len(models), len(self.models))
+        weights = client_weights(self.server, self.weighting)[present]
+        shares.index_put_((self.labels[present], former[present]), weights, accumulate=True)
+        if newcomers:  # the last model is the kept one: it counts only in clusters of newcomers
+            shares[shares[:, :-1].any(dim=1), -1] = 0
+        continued = shares.any(dim=1)
+        shares = shares[continued] / shares[continued].sum(dim=1, keepdim=True)
+        models[continued] = shares.to(models) @ self.models
+        self.models = models
 
     def forget(self) -> None:
         """Give up the directions if all clients have a cluster, and keep it."""
         if self.again is None and not (self.labels == len(self.directions)).any():
             self.directions = self.directions.new_empty(0, 0)
-
-    def cluster_again(self, t: int, present: Tensor, compared: Tensor) -> None:
-        """Find the clusters anew, and let each go on from the mean of its members' models."""
-        former, directions = self.labels, self.directions
-        newcomers = len(self.models) > len(directions)
-        seen = self.seen(len(compared))
-        gamma = cosine_divergence(compared[seen])
-        count = self.cluster_present(t, present, compared, seen, gamma)
-        absent = former < len(directions)
-        absent[present] = False
-        self.labels[absent] = nearest(directions, self.directions)[former[absent]]
-        # The weight of each former model in each new one
-        shares = torch.zeros(count, len(self.models))
-        weights = client_weights(self.server, self.weighting)[present]
-        shares.index_put_((self.labels[present], former[present]), weights, accumulate=True)
-        if newcomers:  # the last model is the kept one: it counts only in clusters of newcomers
-            shares[shares[:, :-1].any(dim=1), -1] = 0
-        models = self.kept.repeat(count, 1)
-        continued = shares.any(dim=1)
-        shares = shares[continued] / shares[continued].sum(dim=1, keepdim=True)
-        models[continued] = shares.to(models) @ self.models
-        self.models = models
 
     def attribute_newcomers(self, present: Tensor, compared: Tensor) -> Tensor:
         """Attribute clients that are here for the first time since the clustering.

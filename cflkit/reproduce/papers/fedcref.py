@@ -80,11 +80,10 @@ class Parameters(Images):
     def method(self, start: Sequence[Any], name: str = "FedCRefVariant", **more: Any) -> FedCRef:
         """Make the method, or another class of `fedcref_variants`, that begins with clusters."""
         from cflkit.methods import fedcref_variants
-        from cflkit.methods.fedcref_clusters import per_sample
 
         names = {"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
         method: FedCRef = getattr(fedcref_variants, name)(
-            start=per_sample(start),
+            start=start,
             local=self.training(self.local_epochs),
             federated=self.training(self.federated_epochs),
             **self.model_dump(include=names) | more,
@@ -130,9 +129,7 @@ def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> bas
     for three iterations at most, since its graph never changes. ``start`` and ``truth`` have the
     initial local cluster and the class of each sample, one sequence per client.
     """
-    from cflkit.methods.fedcref_clusters import per_sample
-
-    perfect = run.method(start, "PerfectAssociations", truth=per_sample(truth))
+    perfect = run.method(start, "PerfectAssociations", truth=truth)
     made = run.method(start), perfect, run.method(start, "Alone")
     return dict(zip(VARIANTS, made, strict=True))
 
