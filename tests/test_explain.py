@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -250,12 +251,15 @@ def line_up(federate):
 
 @pytest.fixture(scope="module")
 def assessed(line_up):
-    """Explain the models of these methods."""
-    return assessment.assess(*line_up, HOW)
+    """Explain the models of these methods, and note the clusters that are explained."""
+    usual = assessment.explain_cluster
+    with mock.patch.object(assessment, "explain_cluster", wraps=usual) as explained:
+        history = assessment.assess(*line_up, HOW)
+    return history, [call.args[3] for call in explained.call_args_list]
 
 
 def test_every_clusters_model_is_explained_on_every_source_that_has_samples(assessed):
-    table, summary = assessed.table(), assessed.summary()
+    table, summary = assessed[0].table(), assessed[0].summary()
     kinds = len(assessment.MAPS) + 2
     assert table.groupby("method", sort=False).size().tolist() == [kinds, 3 * kinds, 3 * kinds]
     assert set(table["round"]) == {2} and summary["oracle"]["n_clusters"] == 3
@@ -277,7 +281,7 @@ def test_every_clusters_model_is_explained_on_every_source_that_has_samples(asse
 def test_a_row_is_what_the_parts_say(line_up, assessed, small, source, kind):
     """The row of the second cluster is put together by hand."""
     found, federation, _ = line_up
-    table = assessed.table()
+    table = assessed[0].table()
     row = table.query("method == 'oracle' and cluster == 1 and source == @source and map == @kind")
     [row] = [row for _, row in row.iterrows()]
     labels, central = found["oracle"].labels, len(small.test_labels)
@@ -308,17 +312,10 @@ def test_a_row_is_what_the_parts_say(line_up, assessed, small, source, kind):
     assert row["confidence"] == pytest.approx(float(answers.max(dim=1).values.mean()))
 
 
-@pytest.mark.slow
-def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
-    found, federation, history = line_up
-    asked = []
-    explain_cluster = assessment.explain_cluster
-    monkeypatch.setattr(
-        assessment, "explain_cluster", lambda *a: asked.append(a[3]) or explain_cluster(*a)
-    )
-    explained = assessment.assess(found, federation, history, HOW)
+def test_methods_that_share_models_share_explanations(line_up, assessed):
+    explained, asked = assessed
     assert asked == [0, 0, 1, 2]  # FedAvg's one cluster, and three that two methods share
-    summary = explained.summary()
+    summary, history = explained.summary(), line_up[2]
     assert summary["twin"] == summary["oracle"]
     assert (explained.requested, explained.trained) == (history.requested, history.trained)
     assert explained.minutes > history.minutes
