@@ -4,11 +4,10 @@ The module itself can be called, so that ``from cflkit import check`` is enough.
 reader is asked to write is checked by `written`, so that the lesson goes on if nothing is written.
 """
 
-import ctypes
+import signal
 import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -84,8 +83,9 @@ def hint_for(exercise: str, answer: Any, seed: int) -> str | None:
         return task.hint(answer, rng)  # it runs an experiment, which takes long on some machines
     if isinstance(task, Implement):
         try:
-            return within(SECONDS, lambda: task.hint(answer, rng))
-        except TimeoutError:
+            with at_most(SECONDS):
+                return task.hint(answer, rng)
+        except Late:
             return f"The check was ended after {SECONDS} seconds. Does a loop never end?"
     raise CourseError(
         f"exercise {exercise} is answered in words, which no program can judge; compare your "
@@ -102,37 +102,24 @@ def written(exercise: str, answer: Callable[..., Any], seed: int = 0) -> Callabl
     return solution
 
 
-def within(seconds: float, work: Callable[[], str | None]) -> str | None:
-    """Return what a function returns, or end it after some seconds, on every system.
+class Late(BaseException):
+    """What ends a function that takes too long; it is no error that a function should catch."""
 
-    A function that catches this is told again and again, for a second. One that catches it every
-    time goes on beside what comes after it.
 
-    Raises
-    ------
-    TimeoutError
-        The function took longer.
-    """
-    result: Future[str | None] = Future()
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """End the block after some seconds with `Late`; a function that catches it is told again."""
 
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)
+    def end(number: int, frame: object) -> None:
+        raise Late
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     try:
-        return result.result(seconds)
+        yield
     finally:
-        if not result.done():  # also on Ctrl-C; what waits outside Python ends when it comes back
-            identity = ctypes.c_ulong(thread.ident or 0)
-            for _ in range(100):
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(identity, ctypes.py_object(SystemExit))
-                thread.join(0.01)
-                if not thread.is_alive():
-                    break
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class CallableModule(ModuleType):

@@ -97,13 +97,12 @@ def of_numbers(schema: dict[str, Any], usual: Any) -> Iterator[Any]:
 def edits() -> Iterator[Any]:
     """Yield each lesson with each value of each parameter, other than its default."""
     for lesson, notebook in LESSONS.items():
-        model = papers.parameters_of(notebook.path.stem)
-        assert model is not None
-        schemas = model.model_json_schema()["properties"]
+        schemas = papers.parameters_of(notebook.path.stem).model_json_schema()["properties"]
         for name, usual in notebook.defaults.items():
-            for value in dict.fromkeys(map(repr, ends(schemas[name], usual))):
-                if value != repr(usual):
-                    yield pytest.param(lesson, name, value, id=f"{lesson}-{name}-{value}")
+            for text, value in {repr(end): end for end in ends(schemas[name], usual)}.items():
+                if text != repr(usual):
+                    label = f"{lesson}-{name}-{text}"
+                    yield pytest.param(lesson, name, value, id=label, marks=pytest.mark.nightly)
 
 
 @pytest.fixture
@@ -135,8 +134,11 @@ def execute(lesson: str, values: dict[str, Any]) -> None:
                 names |= values
 
 
-def attempt(lesson: str, name: str, value: Any, trained: list[int]) -> None:
-    """Execute a lesson with one value, and check how it ends."""
+@pytest.mark.parametrize(
+    ("lesson", "name", "value"),
+    [*(pytest.param(*edit, marks=pytest.mark.slow) for edit in EDITS), *edits()],
+)
+def test_an_edit_ends_in_a_result_or_is_refused_before_training(lesson, name, value, trained):
     try:
         execute(lesson, SMALL.get(lesson, {}) | {name: value})
     except REFUSALS as refusal:
@@ -144,15 +146,3 @@ def attempt(lesson: str, name: str, value: Any, trained: list[int]) -> None:
         assert not trained, f"refused only after training: {refusal}"
     except Diverged:
         pass
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("lesson", "name", "value"), EDITS)
-def test_edits_that_fell_end_in_a_result_or_are_refused_first(lesson, name, value, trained):
-    attempt(lesson, name, value, trained)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("lesson", "name", "value"), list(edits()))
-def test_every_parameter_at_both_ends_and_in_between(lesson, name, value, trained):
-    attempt(lesson, name, eval(value), trained)

@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from pydantic import ValidationError
 
 from cflkit.course import quizzes, sources
 from cflkit.reproduce.parameters import ParameterError
@@ -45,21 +44,19 @@ def test_the_sections_that_an_answer_sends_to_exist():
                 assert re.search(rf"^# ##+ {re.escape(title)}$", text, re.M), (question.id, title)
 
 
-@pytest.mark.parametrize("right", [0, 2])
-def test_a_question_has_exactly_one_right_answer(right):
-    answers = [{"text": str(k), "correct": k < right, "feedback": "…"} for k in range(3)]
+def with_right_answers(count):
+    answers = [{"text": str(k), "correct": k < count, "feedback": "…"} for k in range(3)]
     question = {"id": "00.q1", "question": "?", "answers": answers, "explanation": "…"}
-    with pytest.raises(ValidationError, match="exactly one"):
-        quizzes.Question.model_validate(question)
+    return json.dumps([question])  # which is YAML, too
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "a: 1", "- {id: x}", "- [1]", "- {id: x, answers: 5}", "[1"]
+    "text", ["5", "[1", "- {id: x, answers: 5}", with_right_answers(0), with_right_answers(2)]
 )
-def test_a_quiz_of_another_form_is_one_line(tmp_path, text):
+def test_a_quiz_of_another_form_is_told_in_one_line(tmp_path, text):
     path = tmp_path / "03_mine.yaml"
     path.write_text(text)
-    with pytest.raises((sources.CourseError, ParameterError), match=r"^03_mine\.yaml[^\n]+$"):
+    with pytest.raises(ParameterError, match=r"^03_mine\.yaml[^\n]+$"):
         quizzes.questions_of(path)
 
 
@@ -96,7 +93,6 @@ def test_moodle_reads_what_is_exported(number):
     category, *items = quiz
     assert category.get("type") == "category"
     assert category.findtext("category/text") == "$course$/A course/One lesson"
-    assert len(items) == len(QUIZZES[number])
     for item, question in zip(items, QUIZZES[number], strict=True):
         assert (item.get("type"), item.findtext("single")) == ("multichoice", "true")
         assert item.findtext("name/text") == question.id

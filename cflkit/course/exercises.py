@@ -88,7 +88,7 @@ def difference(answer: Any, right: Any, count: bool = True) -> str:
         if isinstance(right, str):
             return "The word must be one of those in the exercise, exactly as it stands there."
         if isinstance(right, list | tuple):
-            return f"For some input, {first_difference(answer, right)}"
+            return difference_of_parts(answer, right)
         return "The result is wrong for some input."
     if a.shape != b.shape:
         must = f"must have the shape {b.shape}" if b.ndim else "must be a single number"
@@ -102,14 +102,13 @@ def difference(answer: Any, right: Any, count: bool = True) -> str:
     )
 
 
-def first_difference(answer: Sequence[Any], right: Sequence[Any]) -> str:
+def difference_of_parts(answer: Sequence[Any], right: Sequence[Any]) -> str:
     """Describe the first part in which a list of results differs from the right one."""
-    if len(answer) != len(right):
-        return f"the result has {len(answer)} parts, and must have {len(right)}."
-    pairs = zip(answer, right, strict=True)
-    place = next(number for number, (part, other) in enumerate(pairs) if not close(part, other))
-    reason = difference(answer[place], right[place])
-    return f"part {place} of the result, counted from 0, is wrong. {reason}"
+    for place, (part, other) in enumerate(zip(answer, right, strict=False)):
+        if not close(part, other):
+            reason = difference(part, other)
+            return f"For some input, part {place} of the result, counted from 0, is wrong. {reason}"
+    return f"For some input, the result has {len(answer)} parts, and must have {len(right)}."
 
 
 def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:

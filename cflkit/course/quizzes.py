@@ -7,7 +7,7 @@ import base64
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from xml.etree import ElementTree
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
@@ -31,6 +31,7 @@ class Question(BaseModel, extra="forbid"):
 
     id: str
     question: str
+    type: Literal["multiple_choice"] = "multiple_choice"  # as jupyterquiz calls it, too
     answers: Annotated[list[Answer], Field(min_length=3, max_length=4)]
     explanation: str
 
@@ -67,14 +68,8 @@ def show(number: str) -> None:
 
     if number not in (known := files()):
         raise CourseError(f"no quiz {number!r}; there are {', '.join(known)}")
-    questions = [
-        {
-            "question": question.question,
-            "type": "multiple_choice",
-            "answers": [answer.model_dump(by_alias=True) for answer in question.answers],
-        }
-        for question in questions_of(known[number])
-    ]
+    told = {"question", "type", "answers"}
+    questions = [q.model_dump(by_alias=True, include=told) for q in questions_of(known[number])]
     # The browser decodes Latin letters alone, and JSON writes all others as numbers
     key = base64.b64encode(json.dumps(questions).encode("ascii")).decode("ascii")
     display(HTML(f'<span style="display:none" id="quiz-{number}">{key}</span>'))

@@ -13,7 +13,6 @@ Cells with this tag are not in the notebooks of students. The check executes the
 answer and those cells before them whose names they use.
 """
 
-import json
 import re
 import symtable
 from collections.abc import Iterator, Sequence
@@ -22,13 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cflkit._bounds import hint
 from cflkit._project import KIT
 from cflkit.course.exercises import Exercise
 from cflkit.reproduce.parameters import ParameterError
 
 SOURCES = KIT / "notebooks" / "src"
 
-CELL = re.compile(r"^# %%(?: \[(markdown)\])?(?: tags=(\[.*\]))?\n", re.M)
+CELL = re.compile(r'^# %%(?: \[(markdown)\])?(?: tags=\["(\w+)"\])?\n', re.M)
 HEADING = re.compile(r"\A## ([\dL]\d\.\d+)$", re.M)
 CHECK = re.compile(r'\Acheck\("([\dL]\d\.\d+)", (\w+)\)\Z')
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.S | re.M)
@@ -44,9 +44,9 @@ class Cell:
 
     kind: str  # ``code`` or ``markdown``
     source: str
-    tags: list[str]
-    exercise: str  # to which it belongs; empty before the first one
-    line: int  # its first one in the file, from 0
+    role: str = "text"  # or its tag, or ``answer`` or ``check``
+    exercise: str = ""  # to which it belongs; empty before the first one
+    line: int = 0  # its first one in the file, from 0
 
 
 def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
@@ -68,8 +68,10 @@ def cells_of(path: Path) -> list[Cell]:
         if kind == "markdown":
             source = re.sub(r"^# ?", "", source, flags=re.M)
             exercise = heading[1] if (heading := HEADING.match(source)) else exercise
+        roles = {"answer": SOLUTION.search(source), "check": CHECK.match(source), "text": True}
+        role = header[2] or next(name for name, found in roles.items() if found)
         line = text.count("\n", 0, header.end())
-        cells.append(Cell(kind, source, json.loads(header[2] or "[]"), exercise, line))
+        cells.append(Cell(kind, source, role, exercise, line))
     return cells
 
 
@@ -78,14 +80,24 @@ def ids(path: Path) -> list[str]:
     return list(dict.fromkeys(cell.exercise for cell in cells_of(path) if cell.exercise))
 
 
-def exercise_of(id: str) -> Exercise:
-    """Return the exercise with an id, such as ``03.2``.
+def source_of(id: str) -> Path:
+    """Return the source that has an exercise, such as ``03.2``.
 
     Raises
     ------
     CourseError
-        There is no such exercise; the message lists those of the lesson, or the lessons.
+        There is no such exercise; the message names one that may be meant, or all.
     """
+    known = {each: path for path in by_lesson().values() for each in ids(path)}
+    if id not in known:
+        # 1.1 is meant as 01.1
+        near = hint(str(id).zfill(4), known) or f"; there are {', '.join(known)}"
+        raise CourseError(f"no exercise {id!r}{near}")
+    return known[id]
+
+
+def exercise_of(id: str) -> Exercise:
+    """Return the exercise with an id; see `source_of`."""
     exercise: Exercise = hidden(id, "exercise")
     return exercise
 
@@ -98,24 +110,18 @@ def hidden(id: str, name: str) -> Any:
 @cache
 def executed(id: str) -> dict[str, Any]:
     """Execute the cells that define an exercise; return all names of them."""
-    lesson, lessons = str(id).split(".")[0], by_lesson()
-    if lesson not in lessons:
-        raise CourseError(f"no exercise {id!r}; lessons with exercises are {', '.join(lessons)}")
-    path = lessons[lesson]
-    if id not in (known := ids(path)):
-        raise CourseError(f"no exercise {id!r}; those of lesson {lesson} are {', '.join(known)}")
+    path = source_of(id)
     cells = [cell for cell in cells_of(path) if cell.kind == "code"]
-    places = [place for place, cell in enumerate(cells) if cell.exercise == id]
-    wanted = [k for k in places if "exercise" in cells[k].tags or SOLUTION.search(cells[k].source)]
+    places = {cell.role: place for place, cell in enumerate(cells) if cell.exercise == id}
     names: dict[str, Any] = {}
-    for place in needed(cells, wanted):
+    for place in needed(cells, [places[role] for role in ("answer", "exercise") if role in places]):
         # Errors then name the line of the file
         text = "\n" * cells[place].line + cells[place].source
         exec(compile(text, str(path), "exec"), names)
     if "exercise" not in names:
         raise CourseError(f"{path.name} has no cell with the tag 'exercise' for {id}")
     names["exercise"].id = id
-    for check in filter(None, (CHECK.match(cells[place].source) for place in places)):
+    if "check" in places and (check := CHECK.match(cells[places["check"]].source)):
         names["exercise"].solution = names[check[2]]
     return names
 

@@ -11,38 +11,34 @@ the lesson is added at the end.
 """
 
 import copy
-import os
 import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
-from cflkit._bounds import hint
-from cflkit._files import sweep
 from cflkit._project import KIT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
-from cflkit.course.sources import CHECK, HEADING, SOLUTION, Cell, CourseError, exercise_of
+from cflkit.course.sources import HEADING, SOLUTION, Cell, CourseError, exercise_of
 
-PLAN = KIT / "notebooks" / "course.md"
+NOTEBOOKS = KIT / "notebooks"
+PLAN = NOTEBOOKS / "course.md"
+CONFIG = NOTEBOOKS / "src" / "nbgrader_config.py"
 
 LOCAL_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)[^)]+\)")
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
-# nbgrader's facts about a cell, unless it is an answer or a check
-MARK = {"grade": False, "locked": False, "schema_version": 3, "solution": False, "task": False}
 # As JupyterLab writes it, but for the version of Python, which differs from machine to machine
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
-BLANK_ANSWER = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
-CONFIG = KIT / "notebooks" / "src" / "nbgrader_config.py"
 
 
 def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
@@ -50,34 +46,25 @@ def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
 
     Each answer is a cell that students change. After it is a locked cell with the visible check,
     which also has a hidden check on other random inputs. Answers in words are graded by a person.
-    If ``only`` some exercises are asked for, it has no others, and no quiz.
+    If ``only`` some exercises are asked for, it has no others, and no quiz. Cells have the outputs
+    of the built notebook, whose labs show their symptoms without a run.
     """
     lesson = source.stem[:2]
-    notebook = nbformat.v4.new_notebook()
-    notebook.metadata = nbformat.from_dict(METADATA)
-    seen = [cell for cell in sources.cells_of(source) if "exercise" not in cell.tags]
+    seen = [cell for cell in sources.cells_of(source) if cell.role != "exercise"]
     seen = chosen(seen, only) if only else seen + quiz_cells(lesson)
-    for number, of_source in enumerate(seen):
-        make = getattr(nbformat.v4, f"new_{of_source.kind}_cell")
-        cell = make(of_source.source, id=f"{lesson}-{number}")
-        exercise = exercise_of(of_source.exercise) if of_source.exercise else None
-        if exercise and (heading := HEADING.match(cell.source)):
-            cell.source = head(exercise) + cell.source[heading.end() :]
-        facts = facts_of(cell, of_source.tags, exercise)
-        cell.metadata["nbgrader"] = MARK | {"cell_type": cell.cell_type} | facts
-        if facts["grade_id"].startswith("check-"):
-            cell.source += hidden_check(cell.source)
-        notebook.cells.append(cell)
-    return showing(notebook, KIT / "notebooks" / "exercises" / f"{source.stem}.ipynb")
-
-
-def showing(notebook: NotebookNode, built: Path) -> NotebookNode:
-    """Give cells the outputs of a built notebook, whose labs show their symptoms without a run."""
+    built = NOTEBOOKS / "exercises" / f"{source.stem}.ipynb"
     before = nbformat.read(built, as_version=4).cells if built.exists() else []
     executed = {cell.source: cell for cell in before if cell.cell_type == "code"}
-    for cell in notebook.cells:
-        if old := cell.cell_type == "code" and executed.get(cell.source):
+    notebook = nbformat.v4.new_notebook(metadata=METADATA)
+    for number, of_source in enumerate(seen):
+        make = getattr(nbformat.v4, f"new_{of_source.kind}_cell")
+        cell = make(HEADING.sub(head, of_source.source), id=f"{lesson}-{number}")
+        if old := executed.get(cell.source):
             cell.outputs, cell.execution_count = old.outputs, old.execution_count
+        cell.metadata["nbgrader"] = facts_of(of_source, cell.id)
+        if of_source.role == "check":
+            cell.source += hidden_check(cell.source)
+        notebook.cells.append(cell)
     return notebook
 
 
@@ -89,21 +76,24 @@ def chosen(cells: list[Cell], only: Collection[str]) -> list[Cell]:
     return [cell for cell in cells if cell.exercise in kept]
 
 
-def facts_of(cell: NotebookNode, tags: list[str], exercise: Exercise | None) -> dict[str, Any]:
-    """Return what nbgrader must know about a cell of an exercise, or of the text around them."""
-    if "diagnosis" in tags:
-        return {"grade_id": f"text-{cell.id}"}
-    if exercise is not None:
-        place = exercise.id.replace(".", "-")  # nbgrader allows no full stop in a name
-        if "answer" in tags:
-            by_hand = {"solution": True, "grade": True, "points": exercise.points}
-            return {"grade_id": f"answer-{place}", **by_hand}
-        if SOLUTION.search(cell.source):
-            return {"grade_id": f"answer-{place}", "solution": True}
-        if CHECK.match(cell.source):
-            graded = {"locked": True, "grade": True, "points": exercise.points}
-            return {"grade_id": f"check-{place}", **graded}
-    return {"grade_id": f"text-{cell.id}", "locked": True}
+def facts_of(cell: Cell, id: str) -> dict[str, Any]:
+    """Return what nbgrader must know about a cell with an id."""
+    by_hand = cell.role == "answer" and cell.kind == "markdown"
+    facts = {
+        "cell_type": cell.kind,
+        "grade": cell.role == "check" or by_hand,
+        "grade_id": f"text-{id}",
+        "locked": cell.role in ("text", "check"),
+        "schema_version": 3,
+        "solution": cell.role == "answer",
+        "task": False,
+    }
+    if cell.role in ("answer", "check"):
+        # nbgrader allows no full stop in a name
+        facts["grade_id"] = f"{cell.role}-{cell.exercise.replace('.', '-')}"
+    if facts["grade"]:
+        facts["points"] = exercise_of(cell.exercise).points
+    return facts
 
 
 def hidden_check(visible: str) -> str:
@@ -123,11 +113,12 @@ def quiz_cells(lesson: str) -> list[Cell]:
         return []
     code = f'from cflkit.course import quizzes\n\nquizzes.show("{lesson}")'
     text = "## Quiz\n\nOne answer to each question is right."
-    return [Cell("markdown", text, [], "", 0), Cell("code", code, [], "", 0)]
+    return [Cell("markdown", text), Cell("code", code)]
 
 
-def head(exercise: Exercise) -> str:
+def head(heading: re.Match[str]) -> str:
     """Write the heading of an exercise, and the line below it."""
+    exercise = exercise_of(heading[1])
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     return (
         f"## {exercise.id} {exercise.title}\n\n"
@@ -146,7 +137,7 @@ def released(notebook: NotebookNode) -> NotebookNode:
     for cell in notebook.cells:
         cell.source = HIDDEN.sub("", SOLUTION.sub(blank, cell.source + "\n")).rstrip("\n")
         if isinstance(answered(cell), Explain):
-            cell.source = BLANK_ANSWER
+            cell.source = "*Write your answer here.*"
     return notebook
 
 
@@ -155,8 +146,7 @@ def solved(notebook: NotebookNode) -> NotebookNode:
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         cell.source = HIDDEN.sub("", SOLUTION.sub(r"\2", cell.source + "\n")).rstrip("\n")
-        exercise = answered(cell)
-        if isinstance(exercise, Explain):
+        if isinstance(exercise := answered(cell), Explain):
             rows = [f"- {n} point{'s' if n > 1 else ''}: {text}" for n, text in exercise.rubric]
             cell.source += "\n".join(["", "", f"**Rubric of {exercise.id}**", "", *rows])
     return notebook
@@ -175,42 +165,30 @@ def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()
     and those on whose functions they depend, without quizzes and the instructor's pack. A
     `CourseError` says that the folder has files already, or that there is no such exercise.
     """
-    known = [id for source in sources.by_lesson().values() for id in sources.ids(source)]
-    for id in only:
-        if id not in known:
-            # 1.1 is meant as 01.1
-            near = hint(id.zfill(4), known) or f"; there are {', '.join(known)}"
-            raise CourseError(f"no exercise {id!r}{near}")
-    if out.exists() and not out.is_dir():
-        raise CourseError(f"{out} is a file; name a new folder")
-    sweep(out, ".*.part")
-    if out.exists() and any(out.iterdir()):
-        raise CourseError(f"{out} has files already; name a new folder")
-    draft = out / f".{os.getpid()}.part"
-    try:
-        write_into(draft, solutions, only)
-        return sorted(folder.replace(out / folder.name) for folder in list(draft.iterdir()))
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def write_into(out: Path, solutions: bool, only: Collection[str]) -> None:
-    """Write the folders of a course, see `write_versions`."""
-    wanted = [
-        source
-        for source in sources.by_lesson().values()
-        if not only or not set(only).isdisjoint(sources.ids(source))
-    ]
-    notebooks = {source.stem: apart(with_grades(source, only)) for source in wanted}
-    for name, notebook in notebooks.items():
-        write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
+    wanted = sorted({sources.source_of(id) for id in only}) or sources.by_lesson().values()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CourseError(f"{out} is a file, or has files already; name a new folder")
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out) as name:  # so that no half of a course is left
+        draft = Path(name)
+        for source in wanted:
+            write_lesson(draft, with_grades(source, only), source.stem, solutions)
         if solutions:
-            write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
-            write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
+            shutil.copy(CONFIG, draft / "nbgrader")
+        if solutions and not only:
+            write_instructors_pack(draft)
+        return sorted(folder.replace(out / folder.name) for folder in list(draft.iterdir()))
+
+
+def write_lesson(out: Path, notebook: NotebookNode, name: str, solutions: bool) -> None:
+    """Write the versions of a lesson's exercises, without links to files of the kit."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":  # the kit's files do not lie beside a course
+            cell.source = LOCAL_LINK.sub(r"\1", cell.source)
+    write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
     if solutions:
-        shutil.copy(CONFIG, out / "nbgrader")
-    if solutions and not only:
-        write_instructors_pack(out)
+        write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
+        write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
 
 
 def write_instructors_pack(out: Path) -> None:
@@ -236,12 +214,3 @@ def write_notebook(notebook: NotebookNode, path: Path) -> None:
     """Write a notebook, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)
-
-
-def apart(notebook: NotebookNode) -> NotebookNode:
-    """Return a notebook without links to files of the kit, beside which a course does not lie."""
-    notebook = copy.deepcopy(notebook)
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = LOCAL_LINK.sub(r"\1", cell.source)
-    return notebook

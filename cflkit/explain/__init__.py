@@ -189,8 +189,6 @@ def curves(
         not finite, or see `evaluating`.
     """
     n, _, height, width = images.shape
-    if not n:
-        raise ValueError("there is no image to explain")
     if step < 1:
         raise ValueError(f"step must be at least 1, not {step}")
     if maps.shape != (n, height, width):
@@ -198,14 +196,12 @@ def curves(
     if not maps.isfinite().all():
         raise ValueError("maps are not finite: they hold NaN or infinity")
     pixels = height * width
-    order = pixel_order(maps, seed)
-    rank = torch.empty_like(order)
-    rank.scatter_(1, order, torch.arange(pixels, device=order.device).expand(n, -1))
-    counts = torch.arange(0, pixels + step, step, device=order.device).clamp(max=pixels)
-    without = background(images, baseline)
-    insertion, deletion = torch.empty((2, n, len(counts)))
+    counts = torch.arange(0, pixels + step, step, device=images.device).clamp(max=pixels)
     frames = torch.cartesian_prod(torch.arange(n), torch.arange(len(counts))).to(images.device)
+    insertion, deletion = torch.empty((2, n, len(counts)))
     with evaluating(network, images, classes), torch.inference_mode():
+        rank = pixel_order(maps, seed).argsort(dim=1)
+        without = background(images, baseline)
         for part in frames.split(CHUNK):
             image, place = part.T
             changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)

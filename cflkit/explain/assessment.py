@@ -62,16 +62,13 @@ def samples_from(
     Raises
     ------
     ValueError
-        The source or the cluster is unknown, the size is below 1, or there is not one label per
-        client.
+        The source or the cluster is unknown, or there is not one label per client.
     """
     members = np.asarray(labels) == cluster
     if members.shape != (partition.clients,):
         raise ValueError(f"{members.size} labels do not fit {partition.clients} clients")
     if not members.any():
         raise ValueError(f"no client is in cluster {cluster}")
-    if size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
     if source == "orchestrator":
         pool = np.arange(central)
     elif source in SOURCES:

@@ -7,7 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
@@ -15,32 +14,6 @@ from cflkit.metrics import renamed
 from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames, style
 from cflkit.plots.papers import agreements, associations, associations_key, ranges, thresholds
 from cflkit.plots.updates import openings, umbrella
-
-__all__ = [
-    "COLOURS",
-    "MARKERS",
-    "agreements",
-    "associations",
-    "associations_key",
-    "class_counts",
-    "cluster_borders",
-    "clusterings",
-    "divergence",
-    "grid",
-    "image_grid",
-    "learning_gap",
-    "openings",
-    "over_rounds",
-    "png_of",
-    "ranges",
-    "saliency",
-    "save",
-    "show",
-    "show_frames",
-    "style",
-    "thresholds",
-    "umbrella",
-]
 
 # The height in pixels of a row of features
 STRIP = 6
@@ -122,10 +95,7 @@ def clusterings(
         for client, label in enumerate(labels.tolist()):
             extra = label >= known
             face, hatch = ("0.85", "///") if extra else (COLOURS[label % len(COLOURS)], None)
-            corner = client - 0.5, place - 0.4
-            axes.add_patch(
-                Rectangle(corner, 1, 0.8, facecolor=face, edgecolor="white", hatch=hatch)
-            )
+            axes.barh(place, 1, 0.8, client - 0.5, color=face, edgecolor="white", hatch=hatch)
             colour = "black" if extra else "white"
             axes.text(client, place, label, ha="center", va="center", color=colour, fontsize=9)
     axes.set(xlabel="client", xlim=(-0.5, len(rows["truth"]) - 0.5), ylim=(len(rows) - 0.5, -0.5))

@@ -138,12 +138,11 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
 
 def associations_key(figure: Figure, beside: bool = False) -> None:
     """Put the legend of `associations` below a figure, or to its right."""
-    dot: dict[str, Any] = {"linestyle": "", "color": "none"}
-    joined = {"marker": "o", "markerfacecolor": COLOURS[0], "markeredgecolor": COLOURS[0]}
-    alone = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black"}
-    looks: dict[str, dict[str, Any]] = {
-        "associated local cluster": dot | joined | {"markersize": 5},
-        "isolated local cluster": dot | alone | {"markersize": 3.5},
+    joined: dict[str, Any] = {"linestyle": "", "marker": "o", "color": COLOURS[0], "markersize": 5}
+    alone = {"color": "black", "markerfacecolor": "white", "markersize": 3.5}
+    looks = {
+        "associated local cluster": joined,
+        "isolated local cluster": joined | alone,
         "association within a class": RIGHT_EDGE,
         "wrong association": WRONG_EDGE,
     }
