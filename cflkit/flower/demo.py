@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ class Demo:
 
     Data, keys, logs and results lie in ``folder``, and ``config`` has settings of the run, see
     `cflkit.flower.settings`. The ``processes`` are the ``server`` and the nodes (``client-00``).
+    After a run, ``told`` has what ``flwr ls`` tells of it.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -45,11 +45,10 @@ class Demo:
         self.lock = filelock.FileLock(folder / ".lock", timeout=0)
         self.processes: dict[str, psutil.Popen] = {}
         # A proxy is not on the way to this machine
-        local = ",".join(filter(None, (os.environ.get("no_proxy"), "localhost", HOST)))
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        usual = {name: text for name, text in os.environ.items() if "_proxy" not in name.lower()}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{usual.get('PATH', '')}"
         changed = {"FLWR_HOME": str(self.server), "PATH": path, "CFLKIT_THREADS": "1"}
-        changed |= {"FLWR_TELEMETRY_ENABLED": "0", "no_proxy": local, "NO_PROXY": local}
-        self.environment = os.environ | changed
+        self.environment = usual | changed | {"FLWR_TELEMETRY_ENABLED": "0"}
 
     def prepare(self) -> Federation:
         """Write the clients' files, keys and secret; return the federation of the simulation.
@@ -89,7 +88,7 @@ class Demo:
         """
         try:
             self.start()
-            self.wait(self.submit())
+            self.told = self.wait(self.submit())
         finally:
             self.stop()
         settings = Settings.of(self.config)
@@ -121,10 +120,12 @@ class Demo:
 
     def start_node(self, name: str) -> None:
         """Start the node of a client."""
-        own, trust = self.folder / name, ("--certificate", self.server / "server.crt")
-        files = "--data", f"{own}.npz", "--key", f"{own}.key", "--secret", self.folder / "secret"
-        node = sys.executable, "-m", "cflkit.flower.node", f"{HOST}:{self.port}"
-        self.launch(name, *node, *files, *trust)
+        own, secret = self.folder / name, self.folder / "secret"
+        where = "--superlink", f"{HOST}:{self.port}"
+        trust = "--root-certificates", self.server / "server.crt"
+        key = "--auth-supernode-private-key", f"{own}.key"
+        files = "--node-config", f'data="{own}.npz" secret="{secret}"'
+        self.launch(name, sys.executable, "-m", "cflkit.flower.node", *where, *trust, *key, *files)
 
     def launch(self, name: str, *command: object) -> None:
         """Start a process whose output goes to a log."""
@@ -159,8 +160,7 @@ class Demo:
     def flwr(self, *command: str) -> dict[str, Any]:
         """Run a command of Flower and return its answer; a `DemoError` tells why it failed."""
         whole = ["flwr", *command, "--format", "json"]
-        options: dict[str, Any] = {"env": self.environment, "capture_output": True, "text": True}
-        done = subprocess.run(whole, **options)
+        done = subprocess.run(whole, env=self.environment, capture_output=True, text=True)
         _, brace, answer = done.stdout.partition("{")
         values = json.loads(brace + answer) if brace else {}
         if not values.get("success"):
@@ -180,11 +180,11 @@ class Demo:
             if entry["status"] == "finished:completed":
                 return entry
             if entry["status"].startswith("finished"):
-                log = self.folder / "server.log"
-                raise DemoError(f"the run failed: {entry['status-details']}; see {log}")
+                why = f"{entry['status-details']}; see {self.folder / 'server.log'}"
+                raise DemoError(f"the run failed: {why}")
             time.sleep(3)  # each question is a process of its own
 
 
-def as_text(config: Mapping[str, Any]) -> str:
+def as_text(config: dict[str, Any]) -> str:
     """Write values as TOML, in which JSON's texts, numbers and truth values have their form."""
     return "".join(f"{name}={json.dumps(value)}\n" for name, value in config.items())

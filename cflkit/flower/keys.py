@@ -46,10 +46,7 @@ def private_file(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["node", path]:
-            write_key_pair(Path(path))
-        case ["secret", path]:
-            write_secret(Path(path))
-        case _:
-            sys.exit(__doc__)
+    makers = {"node": write_key_pair, "secret": write_secret}
+    if len(sys.argv) != 3 or sys.argv[1] not in makers:
+        sys.exit(__doc__)
+    makers[sys.argv[1]](Path(sys.argv[2]))

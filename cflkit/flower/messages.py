@@ -31,8 +31,8 @@ def packed(value: Any) -> RecordDict:
             return part.item()
         if not isinstance(part, Tensor | np.ndarray):
             raise TypeError(f"a {type(part).__name__} cannot be sent")
-        numbers, name = np.asarray(part), str(len(arrays))
-        arrays[name] = Array(np.ascontiguousarray(numbers).reshape(numbers.shape))
+        name = str(len(arrays))
+        arrays[name] = Array(np.array(part, order="C"))
         return {TENSOR if isinstance(part, Tensor) else ARRAY: name}
 
     text = json.dumps(value, default=placed)

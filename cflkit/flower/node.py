@@ -1,4 +1,10 @@
-"""Start a node: what the owner of a client's data runs, and is told at the start.
+r"""Start a node: what the owner of a client's data runs, and is told at the start.
+
+    python -m cflkit.flower.node --superlink federation.example.org:8000 \
+      --root-certificates server.crt --auth-supernode-private-key hospital-3.key \
+      --node-config 'data="/srv/hospital-3.npz" secret="/srv/clients.secret"'
+
+The options are those of Flower's command flower-supernode, which this process becomes.
 
 Agree only with a server that you trust. Flower lets whoever runs it send the program that runs here
 as your user. Even with this kit's program, a server that chooses the models reads most samples of a
@@ -15,76 +21,51 @@ last lines say why:
 - "mismatch": the certificate is for other names; call the server by one of these.
 """
 
-import json
 import os
 import subprocess
 import sys
-import time
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NoReturn
 
-import click
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.app_utils import start_parent_process_monitor
-from flwr.supercore.constant import TaskType
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.retry import make_simple_http_retry_invoker
-from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
+from flwr.supercore.superexec.run_superexec import run_superexec
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-from cflkit.flower.server import free_port
+from cflkit.flower.server import HOST, free_port
 
 # What a message's process needs; the last one is what an optimiser of PyTorch would load
 LOADED = [run_clientapp.__module__, "cflkit.flower.client_app", "torch._dynamo"]
-POLL = 0.5  # how often the SuperNode is asked for a message, in seconds
-FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-@click.command()
-@click.argument("server")
-@click.option("--data", type=FILE, required=True, help="The client's .npz file.")
-@click.option("--key", type=FILE, required=True, help="The node's private key.")
-@click.option("--certificate", type=FILE, required=True, help="The server's certificate.")
-@click.option("--secret", type=FILE, help="The clients' secret, which EMD-CFL needs.")
-def main(server: str, data: Path, key: Path, certificate: Path, secret: Path | None) -> None:
-    """Tell the owner what will happen, and become Flower's SuperNode for SERVER (HOST:PORT)."""
+def main(options: list[str]) -> None:
+    """Tell the owner what will happen, and become Flower's SuperNode with these options."""
     print(__doc__, flush=True)
-    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
-    files = {"data": data} | ({"secret": secret} if secret else {})
-    config = " ".join(f"{name}={json.dumps(str(path.resolve()))}" for name, path in files.items())
-    port = str(free_port())  # by which Flower's processes on this machine talk
-    # This process becomes the SuperNode, and the one that starts the answers ends with it
-    start = f"from cflkit.flower import node; node.answer_all('127.0.0.1:{port}', {os.getpid()})"
+    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
+    port = free_port()  # by which Flower's processes on this machine talk
+    # The process that starts the answers ends with this one
+    start = f"from cflkit.flower import node; node.answer_all('{HOST}:{port}', {os.getpid()})"
     subprocess.Popen([sys.executable, "-c", start])
     program = str(Path(sys.executable).with_name("flower-supernode"))
-    options = ["--superlink", server, "--root-certificates", str(certificate), "--port", port]
-    options += ["--auth-supernode-private-key", str(key), "--node-config", config]
-    os.execv(program, [program, *options, "--isolation", "process"])
+    os.execv(program, [program, *options, "--port", str(port), "--isolation", "process"])
 
 
-def answer_all(address: str, supernode: int) -> NoReturn:
-    """Start a process for each message of the SuperNode at an address, until this one ends.
+def answer_all(address: str, supernode: int) -> None:
+    """Run Flower's SuperExec, which starts a process for each message, until the SuperNode ends.
 
-    Flower's SuperExec would start Python for each message, which then loads PyTorch and Flower for
-    seconds. Here, a process that has loaded both, and that never has data, is copied.
+    By itself, it would start Python, which then loads PyTorch and Flower for seconds. Here, a
+    process that has loaded both, and that never has data, is copied.
     """
-    start_parent_process_monitor(supernode)
     processes = get_context("forkserver")
     processes.set_forkserver_preload(LOADED)
-    asking = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    versioned = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    retrying = make_simple_http_retry_invoker()  # the SuperNode may not listen yet
-    link = RuntimeHttpClient.from_server_address(
-        address, True, None, [versioned], retry_invoker=retrying
-    )
-    while True:
-        task = link.AcquireTask(asking)
-        if task.token:
-            arguments = address, task.token, True, None, os.getpid()
-            processes.Process(target=run_clientapp, args=arguments).start()
-        time.sleep(POLL)
+
+    def launch(_: SubprocessExecutor, task: ExecutionSpec) -> LaunchResult:
+        arguments = task.runtime_api_address, task.token, task.insecure, None, task.parent_pid
+        processes.Process(target=run_clientapp, args=arguments).start()
+        return LaunchResult.accepted()
+
+    SubprocessExecutor.launch = launch  # type: ignore[method-assign]
+    run_superexec(address, insecure=True, parent_pid=supernode)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -157,8 +157,11 @@ class RemoteFederation(Federation):
         answers, faults = dict[int, Any](), dict[int, str]()
         for client, part in places.items():
             try:
-                answer = answer_in(replies.get(self.nodes[client]))
-                answers |= zip(part, reading(answer), strict=True)
+                if (reply := replies.get(self.nodes[client])) is None:
+                    raise ValueError("it did not answer in time")
+                if reply.has_error():
+                    raise ValueError(f"it failed: {reply.error.reason}")
+                answers |= zip(part, reading(unpacked(reply.content)), strict=True)
             # Whatever is sent must not end the server: damaged arrays alone raise five errors
             except Exception as error:
                 faults[client] = str(error)
@@ -183,15 +186,6 @@ class RemoteFederation(Federation):
                     replies[node] = reply
             time.sleep(POLL if len(replies) < len(contents) else 0)
         return replies
-
-
-def answer_in(reply: Message | None) -> Any:
-    """Return the answer in a reply; a `ValueError` says why there is none."""
-    if reply is None:
-        raise ValueError("it did not answer in time")
-    if reply.has_error():
-        raise ValueError(f"it failed: {reply.error.reason}")
-    return unpacked(reply.content)
 
 
 # --- What a client answers, in a form with which one can compute; else these raise an error -------

@@ -108,9 +108,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def consistent(self) -> Self:
-        """Refuse settings that contradict each other."""
-        if self.clients_per_round > self.clients:
-            raise ValueError(f"{self.clients_per_round} of {self.clients} clients cannot take part")
+        """Refuse fewer or more nodes than there are clients."""
         if self.nodes and not len({*self.nodes}) == len(self.nodes) == self.clients:
             numbers = "the numbers that 'flwr supernode register' has printed"
             raise ValueError(f"nodes must be {numbers}, one for each of {self.clients} clients")
