@@ -68,10 +68,9 @@ def certificates(tmp_path_factory):
         addresses = "federation.example.org", "192.0.2.7"
         server.write_certificate(folder / f"{name}.crt", folder / f"{name}.key", *addresses)
     old = x509.load_pem_x509_certificate((folder / "own.crt").read_bytes())
-    begin, end = old.not_valid_before_utc, old.not_valid_after_utc
-    expired = x509.CertificateBuilder(
-        old.issuer, old.subject, old.public_key(), old.serial_number, begin - 2 * (end - begin)
-    ).not_valid_after(begin - (end - begin))
+    begin, span = old.not_valid_before_utc, old.not_valid_after_utc - old.not_valid_before_utc
+    expired = x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number)
+    expired = expired.not_valid_before(begin - 2 * span).not_valid_after(begin - span)
     for extension in old.extensions:
         expired = expired.add_extension(extension.value, extension.critical)
     key = bytes_to_private_key((folder / "own.key").read_bytes())

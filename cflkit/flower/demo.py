@@ -169,7 +169,8 @@ class Demo:
 
     def submit(self) -> str:
         """Start the run; return its number."""
-        config = as_text(self.config).replace("\n", " ")
+        # TOML, in which JSON's texts, numbers and truth values have their form
+        config = " ".join(f"{name}={json.dumps(value)}" for name, value in self.config.items())
         return self.flwr("run", str(APP), "federation", "--run-config", config)["run-id"]
 
     def wait(self, number: str) -> dict[str, Any]:
@@ -183,8 +184,3 @@ class Demo:
                 why = f"{entry['status-details']}; see {self.folder / 'server.log'}"
                 raise DemoError(f"the run failed: {why}")
             time.sleep(3)  # each question is a process of its own
-
-
-def as_text(config: dict[str, Any]) -> str:
-    """Write values as TOML, in which JSON's texts, numbers and truth values have their form."""
-    return "".join(f"{name}={json.dumps(value)}\n" for name, value in config.items())
