@@ -174,7 +174,7 @@ def test_flower_s_simulation_gives_the_models_of_the_kit_s(clients, part):
     grid.get_node_ids = lambda: all_nodes() if next(looks) else []  # they come one after the other
     rows = "fedavg; emd-cfl" if "turn" in part else "fedavg"
     settings = Settings.of(grid.config | {"methods": rows})
-    here = settings.federation(*client_data.of_the_kit(settings))
+    here = Federation(*client_data.of_the_kit(settings), **settings.options)
     simulation.run(settings.methods, here, 2, progress=False)
     others, _ = federate(grid, rows, 2)
     for name in settings.methods:

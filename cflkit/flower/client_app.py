@@ -61,9 +61,9 @@ def jobs_in(sent: dict[str, Any], federation: Federation) -> Jobs:
     width = federation.parameters + federation.buffers if models.shape[1] else 0
     sizes = {"anchor": width, "weights": federation.num_samples(sent["client"])}
     columns, training = sent["columns"], sent["training"]
-    for name, size in sizes.items():
-        for value in columns.get(name, ()):
-            checked(value, torch.float32, size)
+    for name in columns.keys() - {"about"}:
+        for value in columns[name]:
+            checked(value, torch.float32, sizes[name])
     return Jobs(
         checked(models, torch.float32, None, width),
         model_of,

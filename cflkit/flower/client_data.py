@@ -13,9 +13,8 @@ from torch import Tensor
 from cflkit import datasets, partition
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.datasets.files import read_arrays
-from cflkit.datasets.images import fifth_for_test
+from cflkit.datasets.images import as_features, as_images, fifth_for_test
 from cflkit.datasets.labels import numbered, whole
-from cflkit.datasets.own_data import as_features, as_images
 from cflkit.federation import Federation
 from cflkit.flower.keys import private_file, read_secret
 from cflkit.flower.settings import Settings, named
@@ -54,7 +53,7 @@ def federation_at(settings: Settings, node: Mapping[str, Any], client: int) -> F
     elif "/" in settings.dataset:
         federation = alone(settings, client, of_the_hub(settings, client))
     else:
-        federation = settings.federation(*of_the_kit(settings))
+        federation = Federation(*of_the_kit(settings), **settings.options)
     if "secret" in node:
         federation.shared_seed = read_secret(Path(node["secret"]))
     return federation
@@ -120,7 +119,9 @@ def samples_in(path: Path, settings: Settings) -> Splits:
     arrays, splits = read_arrays(path), Splits()
     features = "train_features" in arrays
     kind, convert = ("features", as_features) if features else ("images", as_images)
-    number = partial(numbered, classes=settings.names) if settings.names else whole
+    names, number = settings.classes, whole
+    if not isinstance(names, int):
+        number = partial(numbered, classes=names)
     for split in SPLITS:
         name, labels = f"{split}_{kind}", f"{split}_labels"
         if split not in NEEDED and not {name, labels} & arrays.keys():
@@ -146,7 +147,7 @@ def alone(settings: Settings, client: int, splits: Splits) -> Federation:
         found = f"{types} and the shape {tuple(pool.shape[1:])}"
         raise DatasetError(f"samples need one type and the shape {settings.shape}, not {found}")
     held = {client: {split: len(labels) for split, (_, labels) in splits.items()}}
-    return settings.federation(*divided(settings, pool, labels, held))
+    return Federation(*divided(settings, pool, labels, held), **settings.options)
 
 
 def divided(

@@ -62,7 +62,7 @@ class Demo:
         """
         images, partition = client_data.of_the_kit(Settings.of(self.config))
         self.config |= {"shape": ", ".join(map(str, images.shape)), "classes": images.classes}
-        federation = Settings.of(self.config).federation(images, partition)
+        federation = Federation(images, partition, **Settings.of(self.config).options)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self.lock.acquire()
@@ -95,11 +95,11 @@ class Demo:
         simulation.run(settings.methods, federation, settings.rounds, progress=False)
         results = torch.load(self.output / "models.pt", weights_only=True)
         last = pd.read_csv(self.output / "rounds.csv").groupby("method")["accuracy"].last()
-        rows = []
-        for name, method in settings.methods.items():
-            equal = all(map(torch.equal, results[name].values(), method.client_models()))
-            rows.append({"method": name, "accuracy": last[name], "equal": equal})
-        return pd.DataFrame(rows)
+        equal = {
+            name: all(map(torch.equal, results[name].values(), method.client_models()))
+            for name, method in settings.methods.items()
+        }
+        return last.to_frame().assign(equal=pd.Series(equal)).reset_index()
 
     # --- Processes --------------------------------------------------------------------------------
 

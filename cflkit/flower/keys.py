@@ -31,10 +31,8 @@ def read_secret(path: Path) -> int:
     """Read what `write_secret` has written; a `ValueError` says that it could be guessed."""
     text = path.read_text(encoding="ascii").strip()
     if len(text) != 64:
-        raise ValueError(
-            f"{path} has not the 64 digits of a secret that nobody guesses; one client makes it by "
-            "'python -m cflkit.flower.keys secret', and gives it to the others"
-        )
+        how = "python -m cflkit.flower.keys secret"
+        raise ValueError(f"{path} has not the 64 digits of a secret, which '{how}' makes")
     return int(text, 16)
 
 

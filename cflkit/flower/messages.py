@@ -32,7 +32,7 @@ def packed(value: Any) -> RecordDict:
         if not isinstance(part, Tensor | np.ndarray):
             raise TypeError(f"a {type(part).__name__} cannot be sent")
         name = str(len(arrays))
-        arrays[name] = Array(np.array(part, order="C"))
+        arrays[name] = Array(np.array(np.asarray(part), order="C"))
         return {TENSOR if isinstance(part, Tensor) else ARRAY: name}
 
     text = json.dumps(value, default=placed)

@@ -58,8 +58,8 @@ def answer_all(address: str, supernode: int) -> None:
     processes = get_context("forkserver")
     processes.set_forkserver_preload(LOADED)
 
-    def launch(_: SubprocessExecutor, task: ExecutionSpec) -> LaunchResult:
-        arguments = task.runtime_api_address, task.token, task.insecure, None, task.parent_pid
+    def launch(self: SubprocessExecutor, spec: ExecutionSpec) -> LaunchResult:
+        arguments = spec.runtime_api_address, spec.token, spec.insecure, None, spec.parent_pid
         processes.Process(target=run_clientapp, args=arguments).start()
         return LaunchResult.accepted()
 

@@ -32,7 +32,7 @@ LARGEST = 1e9
 SAMPLES = TypeAdapter(dict[Split, Annotated[int, Field(ge=0, le=MOST, strict=True)]])
 # From places of jobs to what their client is asked, and from its answer to one answer per place
 Asking = Callable[[list[int]], dict[str, Any]]
-Reading = Callable[[Any], Sequence[Any]]
+Reading = Callable[[Any], Any]
 app = ServerApp()
 
 
@@ -191,7 +191,7 @@ class RemoteFederation(Federation):
 # --- What a client answers, in a form with which one can compute; else these raise an error -------
 
 
-def counted(answer: Any) -> list[dict[str, int]]:
+def counted(answer: Any) -> list[dict[Split, int]]:
     """Return the numbers of a client's samples."""
     return [SAMPLES.validate_python(answer)]
 

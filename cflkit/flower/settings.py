@@ -32,11 +32,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 
 from cflkit import methods
 from cflkit._bounds import STRICT, Count, Natural, Positive, one_line
-from cflkit.datasets import ImageSet
 from cflkit.datasets.labels import one_form
-from cflkit.federation import NOBODY, Federation, LocalTraining, Request, Train
+from cflkit.federation import NOBODY, LocalTraining, Request, Train
 from cflkit.methods import Method
-from cflkit.partition import Partition
 from cflkit.reproduce.values import parse_yaml
 
 # The Flower app: `flwr run` sends this folder to the nodes
@@ -115,11 +113,6 @@ class Settings(BaseModel):
         return self
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the classes, in their order, if clients' labels are names."""
-        return self.classes if isinstance(self.classes, tuple) else ()
-
-    @property
     def asked(self) -> list[Request]:
         """Return the requests of a run, from the usual training; server and nodes number them."""
         questions = (request for method in self.methods.values() for request in method.asks())
@@ -131,7 +124,3 @@ class Settings(BaseModel):
         options = {"model": self.model, "training": self.training, "seed": self.seed}
         options |= {"clients_per_round": self.clients_per_round or None}
         return options | {"device": "cpu", "engine": "threads"}
-
-    def federation(self, images: ImageSet, partition: Partition) -> Federation:
-        """Build the federation of these settings, which computes as the nodes do."""
-        return Federation(images, partition, **self.options)
