@@ -277,7 +277,7 @@ def federate(
         verdict = "equal to those of the simulation, bit for bit"
         verdict = verdict if row.equal else "NOT equal to those of the simulation"
         print(f"{row.method}: accuracy {row.accuracy:.3f}; the models are {verdict}")
-    print(f"every message: {demonstration.output / 'messages.csv'}")
+    print(f"all results: {demonstration.output}")
     return 0 if table["equal"].all() else 1
 
 

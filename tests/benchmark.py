@@ -200,7 +200,7 @@ def real_federation():
     """Measure three rounds on four nodes with FedAvg and IFCA, simulated and over a network.
 
     This is the command of notebooks/a_real_federation.md. Bytes are those that the kit counts,
-    method by method, and those that are sent.
+    method by method, and those that Flower counts.
     """
     from cflkit.flower.demo import Demo  # needs the extra
     from cflkit.flower.settings import Settings
@@ -213,14 +213,13 @@ def real_federation():
         begin = perf_counter()
         assert own.run(federation)["equal"].all()
         whole = perf_counter() - begin
-        messages = pd.read_csv(own.output / "messages.csv")
-    rounds = messages[messages["round"] > 0]
     counted = history.table()[["bytes_down", "bytes_up"]].sum() / 1e6
-    sent = rounds.groupby("direction")["bytes"].sum() / 1e6
-    lasting = rounds["seconds"].max() - rounds["seconds"].min()
+    sent = [own.told["network-traffic"][f"{way}-bytes"] / 1e6 for way in ("outbound", "inbound")]
+    begun, ended = (pd.Timestamp(own.told[name]) for name in ("running-at", "finished-at"))
+    lasting = (ended - begun).total_seconds()
     columns = ["way", "seconds", "seconds with start and end", "MB down", "MB up"]
     simulated = ["simulated", 60 * history.minutes, np.nan, *counted]
-    networked = ["over a network", lasting, whole, sent["down"], sent["up"]]
+    networked = ["over a network", lasting, whole, *sent]
     return pd.DataFrame([simulated, networked], columns=columns)
 
 

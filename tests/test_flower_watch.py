@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason='needs Flower: pip install "cflkit[flower]"')
 
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -43,11 +43,7 @@ def answer(message, spoilt):
 
 def model(weights, variance):
     buffer = np.full(5, variance, dtype=np.float32)
-    return ArrayRecord({"w": as_array(weights), "bn.running_var": as_array(buffer)})
-
-
-def as_array(values):
-    return next(iter(ArrayRecord([values]).values()))
+    return ArrayRecord({"w": Array(weights), "bn.running_var": Array(buffer)})
 
 
 def rounds(strategy, spoilt=lambda t: {}, count=3):

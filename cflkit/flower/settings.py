@@ -13,51 +13,43 @@ Flower gives them to the server and to each node. `--run-config` replaces some o
 - ``model``, ``epochs``, ``batch-size``, ``optimizer``, ``lr``, ``momentum``, ``seed``: the network
   and its local training.
 - ``nodes``: for each client, in order, the number that ``flwr supernode register`` has printed for
-  the key of its node, separated by commas. So no node can say that it is another client. In
-  Flower's simulation, nodes have no keys, and it is empty.
+  the key of its node, separated by commas. In Flower's simulation, nodes have no keys, and it is
+  empty: any node can then be any client.
 - ``timeout``: how long to wait for all clients at the start, and for an answer, in seconds.
   Meanwhile, a node may die and come back. Then the run ends, and says who is missing.
 - ``output``: a folder for the results and the checkpoint. A run that ended early goes on from
   there when it is started again with the same settings. By default, it is a new temporary folder.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from cflkit import methods
-from cflkit._bounds import STRICT, Count, Natural, Optimizer, Positive, one_line
-from cflkit.datasets import ImageSet
+from cflkit._bounds import STRICT, Count, Natural, Positive, one_line
 from cflkit.datasets.labels import one_form
-from cflkit.federation import NOBODY, Federation, LocalTraining, Request, Train
+from cflkit.federation import NOBODY, LocalTraining, Request, Train
 from cflkit.methods import Method
-from cflkit.partition import Partition
-from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.values import parse_yaml
 
 # The Flower app: `flwr run` sends this folder to the nodes
 APP = Path(__file__).with_name("app")
 PROJECT = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
 DEFAULTS: dict[str, Any] = PROJECT["tool"]["flwr"]["app"]["config"]
-# The methods that nodes cannot run, and why
-SAMPLES = "its clients cluster their samples, and here they train classifiers"
-ONLY_SIMULATED = {"fedcref": SAMPLES, "fedcref-variant": SAMPLES}
-ONLY_SIMULATED["fedrc"] = "its server would need the labels of the clients' samples"
+TRAINING = "epochs", "batch-size", "optimizer", "lr", "momentum"  # the settings of `LocalTraining`
+# FedCRef's clients cluster their samples, and FedRC's server needs the labels of the samples
+ONLY_SIMULATED = ("fedcref", "fedcref-variant", "fedrc")
 
 
 def named(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``NAME:OPTION=VALUE,…`` into the name and its options, with values as in YAML."""
     name, _, options = text.partition(":")
-    try:
-        values = parse_yaml(repr(text), re.sub(r"(\w+)=", r"\1: ", f"{{{options}}}"))
-    except ParameterError as error:
-        raise ValueError(str(error)) from error
+    values = parse_yaml(repr(text), re.sub(r"(\w+)=", r"\1: ", f"{{{options}}}"))
     if nameless := [value for value in values if not isinstance(value, str)]:
         raise ValueError(f"{text!r} needs OPTION=VALUE, not {nameless[0]!r}")
     return name, values
@@ -69,10 +61,8 @@ def line_up_of(text: str) -> dict[str, Method]:
     for row in filter(None, map(str.strip, text.split(";"))):
         name, options = named(row)
         if name in ONLY_SIMULATED:
-            raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[name]}")
+            raise ValueError(f"{name} does not run over a network")
         made[row] = methods.make(name, **options)
-    if not made:
-        raise ValueError("methods must be names such as 'fedavg; ifca:k=4'")
     return made
 
 
@@ -98,56 +88,39 @@ class Settings(BaseModel):
     shape: Annotated[tuple[Count, Count, Count], BeforeValidator(parts)]
     classes: Annotated[Count | tuple[str, ...], BeforeValidator(parts)]
     model: str
-    epochs: int
-    batch_size: int
-    optimizer: Optimizer
-    lr: float
-    momentum: float
+    training: LocalTraining
     seed: Natural
     nodes: Annotated[tuple[Natural, ...], BeforeValidator(parts)]
     timeout: Positive
     output: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Settings:
+    def of(cls, config: Mapping[str, Any]) -> Self:
         """Read the values of a run; a `ValueError` says which one cannot be."""
+        training = {name.replace("-", "_"): config[name] for name in TRAINING}
+        others = {name: value for name, value in config.items() if name not in TRAINING}
         try:
-            return cls(**config)
+            return cls(training=LocalTraining(**training), **others)
         except ValidationError as error:
             raise ValueError(one_line(error)) from error
 
     @model_validator(mode="after")
-    def consistent(self) -> Settings:
-        """Refuse settings that contradict each other."""
-        m, numbers = self.clients, "the numbers that 'flwr supernode register' has printed"
-        if self.clients_per_round > m:
-            raise ValueError(f"{self.clients_per_round} of {m} clients cannot take part")
-        if len({*self.names} - {""}) < len(self.names):
-            raise ValueError(f"classes must be different names, not {', '.join(self.names)}")
-        if self.nodes and not len({*self.nodes}) == len(self.nodes) == m:
-            raise ValueError(f"nodes must be {numbers} for the keys of the {m} clients, in order")
-        assert self.options  # the training checks itself
+    def consistent(self) -> Self:
+        """Refuse fewer or more nodes than there are clients."""
+        if self.nodes and not len({*self.nodes}) == len(self.nodes) == self.clients:
+            numbers = "the numbers that 'flwr supernode register' has printed"
+            raise ValueError(f"nodes must be {numbers}, one for each of {self.clients} clients")
         return self
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the classes, in their order, if clients' labels are names."""
-        return self.classes if isinstance(self.classes, tuple) else ()
 
     @property
     def asked(self) -> list[Request]:
         """Return the requests of a run, from the usual training; server and nodes number them."""
         questions = (request for method in self.methods.values() for request in method.asks())
-        return [Train(NOBODY), *questions]
+        return [Train(NOBODY), *(replace(own, sent=True, reported=True) for own in questions)]
 
     @property
     def options(self) -> dict[str, Any]:
         """Return the options of a `Federation` that computes as the nodes do."""
-        how = self.epochs, self.batch_size, self.optimizer, self.lr, self.momentum
-        options = {"model": self.model, "training": LocalTraining(*how), "seed": self.seed}
+        options = {"model": self.model, "training": self.training, "seed": self.seed}
         options |= {"clients_per_round": self.clients_per_round or None}
         return options | {"device": "cpu", "engine": "threads"}
-
-    def federation(self, images: ImageSet, partition: Partition) -> Federation:
-        """Build the federation of these settings, which computes as the nodes do."""
-        return Federation(images, partition, **self.options)

@@ -14,9 +14,7 @@ The file is one of NumPy (``.npz``) with these arrays, for R rounds, m clients a
 The rows of a client that sent no update in a round are NaN.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from logging import WARNING
@@ -97,23 +95,19 @@ def watched(
         Whether the file has the updates, too. All rounds' updates are then kept in memory.
     """
     configure, aggregate = strategy.configure_train, strategy.aggregate_train
-    received: dict[int, Vector] = {}  # by each node in this round
+    sent: dict[int, Message] = {}  # to each node in this round
     kept: list[Sight] = []
 
     def configure_train(*args: Any, **options: Any) -> Iterable[Message]:
         messages = list(configure(*args, **options))
-        # Most strategies send all nodes the same record
-        different = {id(message.content): message for message in messages}
-        models = {key: parameters(message) for key, message in different.items()}
-        received.clear()
-        for message in messages:
-            received[message.metadata.dst_node_id] = models[id(message.content)]
+        sent.clear()
+        sent.update((message.metadata.dst_node_id, message) for message in messages)
         return messages
 
     def aggregate_train(server_round: int, replies: Iterable[Message]) -> Any:
         answers = list(replies)
         try:
-            sight = look(server_round, answers, received)
+            sight = look(server_round, answers, sent)
             if file is not None:
                 shown = sight.updates if updates else np.empty((len(sight.clients), 0))
                 kept.append(replace(sight, updates=shown))
@@ -129,26 +123,22 @@ def watched(
     return strategy
 
 
-def parameters(message: Message, out: Vector | None = None) -> Vector:
+def look(server_round: int, replies: Iterable[Message], sent: Mapping[int, Message]) -> Sight:
+    """Return what the replies of a round show."""
+    trained = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
+    if len(trained) < 2:
+        raise ValueError(f"{len(trained)} clients have sent updates")
+    clients = sorted(trained)
+    updates = np.stack([parameters(trained[node]) - parameters(sent[node]) for node in clients])
+    nodes = np.array(clients, dtype=np.uint64)
+    return Sight(server_round, nodes, updates, cosine_divergence(updates))
+
+
+def parameters(message: Message) -> Vector:
     """Return the parameters of a message's first arrays, which are the model, as one vector."""
     arrays = next(iter(message.content.array_records.values()))
     parts = (array.numpy() for name, array in arrays.items() if not name.endswith(BUFFERS))
-    return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"], out=out)
-
-
-def look(server_round: int, replies: Iterable[Message], received: dict[int, Vector]) -> Sight:
-    """Return what the replies of a round show."""
-    sent = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
-    if len(sent) < 2:
-        raise ValueError(f"{len(sent)} clients have sent updates")
-    clients = sorted(sent)
-    start = received[clients[0]]
-    moved = np.empty((len(clients), len(start)), dtype=start.dtype)
-    for row, client in zip(moved, clients, strict=True):
-        parameters(sent[client], out=row)
-        row -= received[client]
-    nodes = np.array(clients, dtype=np.uint64)
-    return Sight(server_round, nodes, moved, cosine_divergence(moved))
+    return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"])
 
 
 def write(file: Path, rounds: list[Sight]) -> None:
@@ -160,8 +150,6 @@ def write(file: Path, rounds: list[Sight]) -> None:
     if rounds[0].updates.size:
         tables = [pd.DataFrame(sight.updates, sight.clients) for sight in rounds]
         arrays["updates"] = [table.reindex(clients) for table in tables]
-    draft = file.with_name(f"{file.name}.draft")
-    with draft.open("wb") as opened:
-        arrays = {name: np.stack(parts) for name, parts in arrays.items()}
-        np.savez(opened, **arrays)
+    draft = file.with_name(f"{file.name}.draft.npz")
+    np.savez(draft, **arrays)
     draft.replace(file)

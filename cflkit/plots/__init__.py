@@ -15,6 +15,32 @@ from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames,
 from cflkit.plots.papers import agreements, associations, associations_key, ranges, thresholds
 from cflkit.plots.updates import openings, umbrella
 
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "agreements",
+    "associations",
+    "associations_key",
+    "class_counts",
+    "cluster_borders",
+    "clusterings",
+    "divergence",
+    "grid",
+    "image_grid",
+    "learning_gap",
+    "openings",
+    "over_rounds",
+    "png_of",
+    "ranges",
+    "saliency",
+    "save",
+    "show",
+    "show_frames",
+    "style",
+    "thresholds",
+    "umbrella",
+]
+
 # The height in pixels of a row of features
 STRIP = 6
 
