@@ -6,6 +6,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,15 +145,23 @@ def earth_movers_distance(
     import ot  # only here, since few processes need it
     from sklearn.metrics import pairwise_distances
 
-    # scikit-learn refuses samples that are empty, not finite, or of different dimensions
-    costs = pairwise_distances(np.asarray(a, np.float64), np.asarray(b, np.float64), cost)
-    # POT's solver takes tiny costs for equal. A power of two changes no digit
-    power = np.frexp(costs.max())[1]
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    # scikit-learn takes tiny vectors for zero, squares of huge ones are infinite, and POT's solver
+    # takes tiny costs for equal. A power of two changes no digit
+    if cost == "cosine":
+        first, second = (np.ldexp(rows, -exponents(rows, axis=-1)) for rows in (first, second))
+        unit = 0
+    else:
+        unit = max(exponents(first), exponents(second))
+        first, second = np.ldexp(first, -unit), np.ldexp(second, -unit)
+    # It refuses samples that are empty, not finite, or of different dimensions
+    costs = pairwise_distances(first, second, cost)
+    power = exponents(costs)
     costs = np.ldexp(costs, -power)
     masses = [np.full(size, 1 / size) for size in costs.shape]
     if sinkhorn is None:
-        return float(np.ldexp(ot.emd2(*masses, costs, numItermax=1_000_000), power))
-    strength = float(np.ldexp(sinkhorn, -power))
+        return float(np.ldexp(ot.emd2(*masses, costs, numItermax=1_000_000), power + unit))
+    strength = float(np.ldexp(sinkhorn, -power - unit))
     plan = ot.sinkhorn(*masses, costs, strength, numItermax=10_000, warn=False)
     arrived = plan.sum(axis=1) / masses[0], plan.sum(axis=0) / masses[1]
     if not all(np.allclose(mass, 1, atol=1e-3) for mass in arrived):
@@ -160,7 +169,13 @@ def earth_movers_distance(
             f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}: take a "
             "larger one, or exact distances"
         )
-    return float(np.ldexp((plan * costs).sum(), power))
+    return float(np.ldexp((plan * costs).sum(), power + unit))
+
+
+def exponents(values: Matrix, axis: int | None = None) -> Any:
+    """Return the exponent e of the largest absolute value, which is below 2ᵉ; 0 for zeros."""
+    largest = np.abs(values).max(axis=axis, keepdims=axis is not None, initial=0)
+    return np.frexp(largest)[1]
 
 
 def principal_angles(

@@ -43,7 +43,8 @@ def test_distance_is_that_of_an_independent_solver(seed):
 
 
 @pytest.mark.parametrize("sinkhorn", [None, 0.5])
-def test_distances_follow_the_unit_of_the_points(sinkhorn, factor=1e-12):
+@pytest.mark.parametrize("factor", [1e-300, 1e-20, 1e-12, 1e155])
+def test_distances_follow_the_unit_of_the_points(factor, sinkhorn):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(60, 5)), rng.normal(size=(7, 5)) + 1
     expected = earth_movers_distance(a, b, sinkhorn)
