@@ -64,7 +64,8 @@ def replaced(chance, tree):
 
 
 def test_parameters(tmp_path):
-    lesson = notebooks.read_notebook(notebooks.PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
+    appendix = notebooks.PROJECT / "notebooks" / "03b_ocfl_controls.ipynb"
+    lesson = notebooks.read_notebook(appendix)
     files = sorted((notebooks.PROJECT / "notebooks" / "params" / "ocfl").glob("*/*.yaml"))
     path = tmp_path / "parameters.yaml"
     taken = 0
