@@ -355,7 +355,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
     every = records.find_records()
     if not every:
         raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
-    rows = lists.listing(matching("record", every, parsed(where), lambda one: one.parameters))
+    rows = lists.listing(matching("record", every, parsed(where), lambda record: record.parameters))
     show(rows, as_json)
 
 

@@ -69,7 +69,7 @@ def cells_of(path: Path) -> list[Cell]:
             source = re.sub(r"^# ?", "", source, flags=re.M)
             exercise = heading[1] if (heading := HEADING.match(source)) else exercise
         roles = {"answer": SOLUTION.search(source), "check": CHECK.match(source), "text": True}
-        role = header[2] or next(name for name, found in roles.items() if found)
+        role = header[2] or next(name for name, matches in roles.items() if matches)
         line = text.count("\n", 0, header.end())
         cells.append(Cell(kind, source, role, exercise, line))
     return cells

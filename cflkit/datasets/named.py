@@ -241,13 +241,13 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     paths: list[Path] = []
     labels: list[int] = []
     for domain, count in PACS.items():
-        found = sorted((folder / domain).glob("*/*.[jp][pn]g"))
-        classes = sorted({path.parent.name for path in found})
-        if (len(found), len(classes)) != (count, 7):
-            held = f"{len(found)} images of {len(classes)} classes, not {count} of 7"
+        pictures = sorted((folder / domain).glob("*/*.[jp][pn]g"))
+        classes = sorted({path.parent.name for path in pictures})
+        if (len(pictures), len(classes)) != (count, 7):
+            held = f"{len(pictures)} images of {len(classes)} classes, not {count} of 7"
             raise DatasetError(f"{files.name}: {folder / domain} holds {held}; unpack all of PACS")
-        paths += found
-        labels += [classes.index(path.parent.name) for path in found]
+        paths += pictures
+        labels += [classes.index(path.parent.name) for path in pictures]
     images = []
     for path in paths:
         image = read_picture(path)

@@ -69,8 +69,8 @@ def load(name: str) -> ImageSet:
         path.name.encode()
         folder = path.is_dir()
         arrays, md5 = read_folder(path, notes) if folder else (read_arrays(path), md5_of(path))
-        found = from_arrays(arrays, path, md5, notes)
-        images = found if len(found.test_labels) else with_test_set(found)
+        pool = from_arrays(arrays, path, md5, notes)
+        images = pool if len(pool.test_labels) else with_test_set(pool)
     except (OSError, MemoryError, UnicodeError) as error:
         raise DatasetError(f"{str(path)!a} cannot be read, or is not UTF-8 ({error})") from error
     most = float(images.images.max()) / (1 if images.images.is_floating_point() else 255)

@@ -103,9 +103,9 @@ class Blueprint:
 
     def network(self, model: Tensor) -> nn.Module:
         """Return a network of its own that computes with a model (``[P + Q]``), for evaluation."""
-        [own] = self.networks(1)
-        own.load(model)
-        return own.network.eval()
+        [row_model] = self.networks(1)
+        row_model.load(model)
+        return row_model.network.eval()
 
 
 class Server:

@@ -187,17 +187,17 @@ def run_in_threads(
         core, so that no result depends on the number of cores. With more, the threads would also
         wait for each other: two SVDs at a time then take ten times as long.
     """
-    free, own = list(networks), threading.local()
+    free, at_hand = list(networks), threading.local()
 
     def take_network() -> None:
         torch.set_num_threads(1)  # takes effect only in the thread that calls it
-        own.network = free.pop()
+        at_hand.network = free.pop()
 
     with threads_per_operation(1), blas_libraries().limit(limits=1):
         if len(networks) == 1 or len(tasks) < 2:
             return [work(networks[0], task) for task in tasks]
         with ThreadPoolExecutor(len(networks), initializer=take_network) as pool:
-            return list(pool.map(lambda task: work(own.network, task), tasks))
+            return list(pool.map(lambda task: work(at_hand.network, task), tasks))
 
 
 def on_cores(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

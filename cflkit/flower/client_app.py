@@ -83,5 +83,5 @@ def scores(message: Message, context: Context) -> Message:
         raise ValueError(f"models are not evaluated on the split {split!r}")
     pairs: Any = [(tuple(map(tuple, mixture)), client) for mixture in sent["mixtures"]]
     rows: Any = dict(enumerate(models))
-    found = federation.scores(rows, pairs, split)
-    return Message(packed([found[pair] for pair in pairs]), reply_to=message)
+    measured = federation.scores(rows, pairs, split)
+    return Message(packed([measured[pair] for pair in pairs]), reply_to=message)

@@ -144,8 +144,8 @@ def alone(settings: Settings, client: int, splits: Splits) -> Federation:
     pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
     types = {samples.dtype for samples, _ in splits.values()}
     if len(types) > 1 or pool.shape[1:] != settings.shape:
-        found = f"{types} and the shape {tuple(pool.shape[1:])}"
-        raise DatasetError(f"samples need one type and the shape {settings.shape}, not {found}")
+        seen = f"{types} and the shape {tuple(pool.shape[1:])}"
+        raise DatasetError(f"samples need one type and the shape {settings.shape}, not {seen}")
     held = {client: {split: len(labels) for split, (_, labels) in splits.items()}}
     return Federation(*divided(settings, pool, labels, held), **settings.options)
 

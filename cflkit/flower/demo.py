@@ -121,11 +121,11 @@ class Demo:
 
     def start_node(self, name: str) -> None:
         """Start the node of a client."""
-        own, secret = self.folder / name, self.folder / "secret"
+        base, secret = self.folder / name, self.folder / "secret"
         where = "--superlink", f"{HOST}:{self.port}"
         trust = "--root-certificates", self.server / "server.crt"
-        key = "--auth-supernode-private-key", f"{own}.key"
-        files = "--node-config", f'data="{own}.npz" secret="{secret}"'
+        key = "--auth-supernode-private-key", f"{base}.key"
+        files = "--node-config", f'data="{base}.npz" secret="{secret}"'
         self.launch(name, sys.executable, "-m", "cflkit.flower.node", *where, *trust, *key, *files)
 
     def launch(self, name: str, *command: object) -> None:

@@ -61,8 +61,8 @@ def checked(value: Any, dtype: torch.dtype, *shape: int | None) -> Tensor:
         It is something else.
     """
     needed = dtype, *shape
-    found = (value.dtype, *value.shape) if isinstance(value, Tensor) else (type(value).__name__,)
-    fits = (need in (None, have) for need, have in zip(needed, found, strict=False))
-    if len(found) != len(needed) or not all(fits):
-        raise ValueError(f"an array must be {needed}, not {found}")
+    form = (value.dtype, *value.shape) if isinstance(value, Tensor) else (type(value).__name__,)
+    fits = (need in (None, have) for need, have in zip(needed, form, strict=False))
+    if len(form) != len(needed) or not all(fits):
+        raise ValueError(f"an array must be {needed}, not {form}")
     return value

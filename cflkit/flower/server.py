@@ -57,8 +57,9 @@ def main(folder: Path, addresses: tuple[str, ...], host: str, port: int) -> None
         try:
             while not answers(link) and superlink.poll() is None:
                 time.sleep(0.2)
-            own: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key}
-            uvicorn.run(door(link, certificate), host=host, port=port, log_level="warning", **own)
+            options: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key}
+            options |= {"host": host, "port": port, "log_level": "warning"}
+            uvicorn.run(door(link, certificate), **options)
         finally:
             superlink.terminate()
 

@@ -116,7 +116,10 @@ class Settings(BaseModel):
     def asked(self) -> list[Request]:
         """Return the requests of a run, from the usual training; server and nodes number them."""
         questions = (request for method in self.methods.values() for request in method.asks())
-        return [Train(NOBODY), *(replace(own, sent=True, reported=True) for own in questions)]
+        return [
+            Train(NOBODY),
+            *(replace(request, sent=True, reported=True) for request in questions),
+        ]
 
     @property
     def options(self) -> dict[str, Any]:

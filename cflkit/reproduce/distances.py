@@ -44,9 +44,9 @@ class MeasuredEMDCFL(EMDCFLVariant):
             "linear_layers": trained[:, linear.to(trained.device)],
             "parameters": trained[:, : self.server.parameters],
         }
-        found = {}
+        measures = {}
         for name, part in parts.items():
             distances = torch.from_numpy(pairwise(part, "euclidean"))[first, second]
-            found[f"{name}_within"] = float(distances[within].mean())
-            found[f"{name}_overall"] = float(distances.mean())
-        return found
+            measures[f"{name}_within"] = float(distances[within].mean())
+            measures[f"{name}_overall"] = float(distances.mean())
+        return measures

@@ -135,15 +135,15 @@ def assigned_parameters(cells: Sequence[str], known: Collection[str]) -> list[st
     more than half of the ``known`` names is the parameters cell. Papermill's values are in a marked
     cell after it. Other cells may assign any names.
     """
-    found: list[str] = []
+    assigned_names: list[str] = []
     for cell in reversed(cells):
         names = assigned(cell)
         whole = len(set(names) & set(known)) > len(known) / 2
         if whole or cell.startswith(INJECTED):
-            found = names + found
+            assigned_names = names + assigned_names
         if whole:
             break
-    return found
+    return assigned_names
 
 
 def assigned(cell: str) -> list[str]:
@@ -184,15 +184,15 @@ def matching(
     ParameterError
         No item has a value of such a name, or none has all of these values.
     """
-    names, found = sorted({name for item in items for name in values(item)}), list(items)
+    names, chosen = sorted({name for item in items for name in values(item)}), list(items)
     for name, wanted in where.items():
         if name not in names:
             raise ParameterError(f"no {what} has {name!r}; {choices(name, names)}")
-        there = sorted({str(values(item).get(name)) for item in found})
-        found = [item for item in found if values(item).get(name) == wanted]
-        if not found:
+        there = sorted({str(values(item).get(name)) for item in chosen})
+        chosen = [item for item in chosen if values(item).get(name) == wanted]
+        if not chosen:
             raise ParameterError(f"no {what} has {name} {wanted!r}; {choices(str(wanted), there)}")
-    return found
+    return chosen
 
 
 def known_name(what: str, known: Callable[[], Collection[str]]) -> AfterValidator:

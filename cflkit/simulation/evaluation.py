@@ -104,9 +104,9 @@ def performances(
     references.pop("", None)
     unknown = np.full((federation.clients, 2), np.nan)
     return {
-        name: performance(own, on_backdoor[name], on_central.get(name, unknown))
-        | comparison(own, references)
-        for name, own in on_test.items()
+        name: performance(tested, on_backdoor[name], on_central.get(name, unknown))
+        | comparison(tested, references)
+        for name, tested in on_test.items()
     }
 
 
@@ -136,10 +136,12 @@ def scores_on(split: str, held: Held, federation: Federation) -> dict[str, Score
         name: [(mixture, 0 if central else client) for client, mixture in enumerate(mixtures)]
         for name, mixtures in mixtures_of.items()
     }
-    distinct = sorted({pair for own in pairs.values() for pair in own})
+    distinct = sorted({pair for asked in pairs.values() for pair in asked})
     tested = [pair for pair in distinct if federation.num_samples(pair[1], split)]
     scores, missing = federation.scores(models, tested, split), (np.nan, np.nan)
-    return {n: np.array([scores.get(pair, missing) for pair in own]) for n, own in pairs.items()}
+    return {
+        n: np.array([scores.get(pair, missing) for pair in asked]) for n, asked in pairs.items()
+    }
 
 
 def client_scores(method: Method, federation: Federation) -> Scores:
