@@ -46,8 +46,10 @@ def use_terminals() -> None:
         stream = getattr(sys, name)
         if stream is None:  # it was closed, as in `cflkit … >&-`
             stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-        encoding, lines = stream.encoding, stream.line_buffering
-        terminal = Terminal(stream.detach(), encoding, errors, line_buffering=lines)
+        encoding = stream.encoding
+        # With PYTHONUNBUFFERED, as in containers, text goes through at once
+        when = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+        terminal = Terminal(stream.detach(), encoding, errors, **when)
         terminal.controls = controls
         setattr(sys, name, terminal)
         setattr(sys, f"__{name}__", terminal)  # which is asked for the terminal's width

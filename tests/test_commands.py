@@ -253,8 +253,9 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
-    """The record also states that the run was resumed."""
+def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(monkeypatch):
+    """The record also states that the run was resumed. Containers have unbuffered streams."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     command = ["-m", "cflkit", "run", str(OCFL), "--record-only", "--verbose"]
     tiny = {"rounds": "6", "clients": "6", "draws": "40", "repeats": "1", "dataset": "digits-8x8"}
     tiny |= {"only": "[FedAvg]", "local_epochs": "100"}  # the signal has seconds to come in time

@@ -82,7 +82,12 @@ def at(row: int, measure: str, margin: Margin, factor: float = 1) -> Protocol:
 
 def mean_of_all(measure: str, margin: Margin, rounds: slice = slice(None)) -> Protocol:
     """Build the protocol of a measure's mean over rounds, each of which must be measured."""
-    return Protocol(lambda rows: float(column(rows, measure)[rounds].mean()), margin)
+
+    def mean(rows: Rows) -> float:
+        values = column(rows, measure)[rounds]
+        return float(values.mean()) if len(values) else np.nan  # a damaged table may be short
+
+    return Protocol(mean, margin)
 
 
 # --- As published, and as intended ---------------------------------------------------------------
