@@ -123,12 +123,14 @@ def train_in_threads(
 
     def train_one(network: RowModel, job: int) -> None:
         model = jobs.models[jobs.model_of[job]]
-        seeds = dropout_seeds(clients.seed, [int(jobs.client_of[job])], round).to(clients.device)
+        seed = torch.empty(0)  # nothing drops out
+        if network.drops_out:
+            seed = dropout_seeds(clients.seed, [int(jobs.client_of[job])], round).to(clients.device)
 
         def samples() -> Iterator[Samples]:
             for step, batch in enumerate(batches[job]):
                 if network.drops_out:
-                    models.give_keys(network.network, step_keys(seeds, step)[0])
+                    models.give_keys(network.network, step_keys(seed, step)[0])
                 weights = None if batch.weights is None else batch.weights.to(clients.device)
                 yield *clients.samples(batch.index), weights
 
