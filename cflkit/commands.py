@@ -408,8 +408,7 @@ def copy_lessons(out: Path) -> None:
     A package that was installed from an index has them without outputs: run a lesson to see its
     figures. 'make lab' opens the lessons of a clone, which have them.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ParameterError(f"{out} is a file, or has files already; name a new folder")
+    out.mkdir(parents=True)
     unread = shutil.ignore_patterns("src", "params", "full", ".*")
     for part in ("notebooks", "figures"):
         shutil.copytree(KIT / part, out / part, ignore=unread)
