@@ -21,17 +21,7 @@ from cflkit.course.sources import CourseError, exercise_of
 SECONDS = 10
 
 
-class Verdict(int):
-    """Whether an answer is right; JupyterLab does not repeat it below the sentence."""
-
-    def _ipython_display_(self) -> None:
-        """Show nothing."""
-
-    def __repr__(self) -> str:
-        return repr(bool(self))
-
-
-def check(exercise: str, answer: Any, seed: int = 0) -> Verdict:
+def check(exercise: str, answer: Any, seed: int = 0) -> bool:
     """Tell whether an answer is right. If it is not, print a hint.
 
     Parameters
@@ -45,8 +35,8 @@ def check(exercise: str, answer: Any, seed: int = 0) -> Verdict:
 
     Returns
     -------
-    Verdict
-        Whether the answer is right, as a truth value.
+    bool
+        Whether the answer is right.
 
     Raises
     ------
@@ -55,11 +45,10 @@ def check(exercise: str, answer: Any, seed: int = 0) -> Verdict:
     """
     hint = hint_for(exercise, answer, seed)
     if hint is None:
-        because = getattr(exercise_of(exercise), "because", "")
-        print(f"{exercise} is right. {because}".rstrip())
+        print(f"{exercise} is right. {getattr(exercise_of(exercise), 'because', '')}".rstrip())
     else:
         print(f"{exercise} is not right yet. {hint}")
-    return Verdict(hint is None)
+    return hint is None
 
 
 def guessed(guess: Any, low: float, high: float) -> float | None:
@@ -82,15 +71,10 @@ def hint_for(exercise: str, answer: Any, seed: int) -> str | None:
     if isinstance(task, Predict):
         return task.hint(answer, rng)  # it runs an experiment, which takes long on some machines
     if isinstance(task, Implement):
-        try:
-            with at_most(SECONDS):
-                return task.hint(answer, rng)
-        except Late:
-            return f"The check was ended after {SECONDS} seconds. Does a loop never end?"
-    raise CourseError(
-        f"exercise {exercise} is answered in words, which no program can judge; compare your "
-        "answer with the rubric: `python -m cflkit course OUT` writes it into OUT/solutions"
-    )
+        with at_most(SECONDS):
+            return task.hint(answer, rng)
+    rubric = "`python -m cflkit course OUT` writes its rubric into OUT/solutions"
+    raise CourseError(f"no program can judge the words that answer {exercise}; {rubric}")
 
 
 def written(exercise: str, answer: Callable[..., Any], seed: int = 0) -> Callable[..., Any]:
@@ -98,20 +82,15 @@ def written(exercise: str, answer: Callable[..., Any], seed: int = 0) -> Callabl
     if check(exercise, answer, seed):
         return answer
     print("The lesson goes on with the solution.")
-    solution: Callable[..., Any] = exercise_of(exercise).solution
-    return solution
-
-
-class Late(BaseException):
-    """What ends a function that takes too long; it is no error that a function should catch."""
+    return exercise_of(exercise).solution
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """End the block after some seconds with `Late`; a function that catches it is told again."""
+    """End a function after some seconds; one that catches the error gets it again."""
 
     def end(number: int, frame: object) -> None:
-        raise Late
+        raise TimeoutError(f"it was ended after {seconds} seconds. Does a loop never end?")
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)

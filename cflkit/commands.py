@@ -168,11 +168,10 @@ def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any)
 @click.argument("action", type=click.Choice(["list", "run"]))
 @click.argument("table", required=False, shell_complete=complete_table)
 @pairs("-w", "--where", "Only runs with this value, as 'scale reduced'")
-@click.option("-j", "--jobs", type=COUNT, default=1, help="Runs at a time.")
 @click.option("-n", "--dry-run", is_flag=True, help="Print the commands of what is not done.")
 @JSON
 def walk_grid(
-    action: str, table: str | None, where: dict[str, str], jobs: int, dry_run: bool, as_json: bool
+    action: str, table: str | None, where: dict[str, str], dry_run: bool, as_json: bool
 ) -> int:
     """List or run all that a paper's table needs.
 
@@ -191,17 +190,17 @@ def walk_grid(
     if as_json:
         show([{"run": j.run, "status": j.status, "command": j.command()} for j in every], True)
         return 0
-    failures = ""
+    left = [job for job in every if job.status != "done"]
     if action == "list":
         for job in every:
             print(f"{job.status:8s}{job.run}")
     elif dry_run:
-        for job in (job for job in every if job.status != "done"):
+        for job in left:
             print(f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}")
     else:
-        failures = f", {grid.run_jobs(every, jobs)} failed"
+        grid.run_jobs(left)
     done = sum(job.status == "done" for job in every)
-    print(f"{done} of {len(every)} done{failures}", file=sys.stderr)
+    print(f"{done} of {len(every)} done", file=sys.stderr)
     return int(action == "run" and not dry_run and done < len(every))
 
 
@@ -409,8 +408,7 @@ def copy_lessons(out: Path) -> None:
     A package that was installed from an index has them without outputs: run a lesson to see its
     figures. 'make lab' opens the lessons of a clone, which have them.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ParameterError(f"{out} is a file, or has files already; name a new folder")
+    out.mkdir(parents=True)
     unread = shutil.ignore_patterns("src", "params", "full", ".*")
     for part in ("notebooks", "figures"):
         shutil.copytree(KIT / part, out / part, ignore=unread)

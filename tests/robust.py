@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +31,18 @@ import pandas as pd
 
 from cflkit import _project
 from cflkit._bounds import MOST, Mistake
+from cflkit._files import check_regular
+from cflkit._project import PROJECT
 from cflkit.commands import COUNT, NOTEBOOK, pairs, refused
+from cflkit.federation import usable_cores
 from cflkit.reproduce import claims, notebooks, records
-from cflkit.reproduce.grid import Process, run_all
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.perturbation import Perturbation
 from cflkit.reproduce.values import as_yaml, options, parsed
 
+# The columns of the table of counts
+COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
 # What the executed notebook is called, beside the copy of the lesson
 EXECUTED = "executed.ipynb"
 # Code that gives all federations of a process another engine, and refuses the usual one, since
@@ -84,37 +92,51 @@ class Measurement:
         place = records.cache().resolve() / "robustness" / self.lesson.path.stem
         return place / f"{self.setting}-{given}-{self.code}"
 
-    def process(self, seed: int) -> Process:
-        """Write a copy of the lesson, and return its run; all that this writes lies beside it."""
-        work = self.folder / f"{seed}.work"
-        work.mkdir(parents=True, exist_ok=True)
+    def copy(self, seed: int) -> Path:
+        """Write a copy of the lesson with one more cell in front; return its path."""
         first = first_cell(self.setting, seed + 1)
-        copy, path = deepcopy(self.lesson.tree), work / self.lesson.path.name
-        copy.cells.insert(0, nbformat.v4.new_code_cell(first, id="first"))
-        nbformat.write(copy, path)
-        own = options(self.given | {"seed": seed})
-        variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-        return Process(str(seed), ["run", str(path), *own, "-o", str(work / EXECUTED)], variables)
+        tree, path = (
+            deepcopy(self.lesson.tree),
+            self.folder / f"{seed}.work" / self.lesson.path.name,
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tree.cells.insert(0, nbformat.v4.new_code_cell(first, id="first"))
+        nbformat.write(tree, path)
+        return path
 
-    def run(self, seeds: Sequence[int], side_by_side: int) -> None:
-        """Run the seeds that are missing, keep their claims, and raise if a run failed."""
+    def run(self, seed: int, threads: int) -> str:
+        """Run a copy in a process of its own, and keep its claims; return why it failed, if so.
+
+        The folder of a run that failed stays, since the reason names the notebook in it.
+        """
+        path = self.copy(seed)
+        work, executed = path.parent, path.with_name(EXECUTED)
+        command = [sys.executable, "-m", "cflkit", "run", str(path), "-o", str(executed)]
+        command += options(self.given | {"seed": seed})
+        variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
+        variables |= dict.fromkeys(("CFLKIT_THREADS", "OMP_NUM_THREADS"), str(threads))
+        env = os.environ | notebooks.absolute_folders() | variables
+        done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True)
+        if done.returncode:
+            return done.stderr.strip().split("\n")[-1]
+        found = claims.of_cells(nbformat.read(executed, as_version=4).cells)
+        if not found:
+            return f"{executed} has no claims in its outputs"
+        records.write_whole(self.folder / f"{seed}.json", json.dumps(found))
+        shutil.rmtree(work, ignore_errors=True)
+        return ""
+
+    def run_all(self, seeds: Sequence[int], side_by_side: int) -> None:
+        """Run the seeds that are missing, which share the cores, and raise if a run failed."""
         missing = [seed for seed in seeds if not (self.folder / f"{seed}.json").exists()]
-        failed = []
-        for seed, reason in run_all([self.process(seed) for seed in missing], side_by_side):
-            # The folder of a run that failed stays, since the reason names the notebook in it
-            work = self.folder / f"{seed}.work"
-            if reason:
-                failed.append(f"seed {seed}: {reason}")
-            elif found := claims.of_cells(nbformat.read(work / EXECUTED, as_version=4).cells):
-                records.write_whole(self.folder / f"{seed}.json", json.dumps(found))
-                shutil.rmtree(work, ignore_errors=True)
-            else:
-                failed.append(f"seed {seed}: {work / EXECUTED} has no claims in its outputs")
-        if failed:
-            raise NotebookError(f"{self.lesson.path.stem} failed with {'; '.join(failed)}")
+        run = partial(self.run, threads=max(1, usable_cores() // side_by_side))
+        with ThreadPoolExecutor(side_by_side) as pool:
+            reasons = zip(missing, pool.map(run, missing), strict=True)
+            if failed := [f"seed {seed}: {reason}" for seed, reason in reasons if reason]:
+                raise NotebookError(f"{self.lesson.path.stem} failed with {'; '.join(failed)}")
 
     def rows(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Count how often each claim held, as rows of `claims.COLUMNS`."""
+        """Count how often each claim held, as rows of `COLUMNS`."""
         files = {seed: self.folder / f"{seed}.json" for seed in seeds}
         runs = {seed: json.loads(file.read_text("utf-8")) for seed, file in files.items()}
         return [
@@ -143,7 +165,7 @@ def measure(
     """Run a lesson once per seed, and count how often each of its claims holds.
 
     The values in ``given`` are YAML; for the others see `Measurement`. The result has one row per
-    claim, with `claims.COLUMNS`.
+    claim, with `COLUMNS`.
 
     Raises
     ------
@@ -160,8 +182,18 @@ def measure(
         checked, _ = lesson.check(other | {"seed": seed})
     # As checked, since the path of one's own data must be whole in another working folder
     own = Measurement(lesson, {name: checked[name] for name in other}, setting)
-    own.run(seeds, side_by_side)
+    own.run_all(seeds, side_by_side)
     return own.rows(seeds)
+
+
+def counts_in(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table of counts, none if there is no file; refuse another table."""
+    if not check_regular(path).exists():
+        return []
+    table = pd.read_csv(path, **records.TEXTS)
+    if list(table) != list(COLUMNS):
+        raise ParameterError(f"{path} is no table of claims")
+    return table.to_dict("records")
 
 
 def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -170,9 +202,9 @@ def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     lock = records.cache() / "robustness" / ".table.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(lock):  # two lessons may end together
-        kept = [r for r in claims.counts(path) if (r["notebook"], r["setting"]) not in measured]
+        kept = [r for r in counts_in(path) if (r["notebook"], r["setting"]) not in measured]
         both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
-        table = pd.DataFrame(both, columns=claims.COLUMNS)
+        table = pd.DataFrame(both, columns=COLUMNS)
         records.write_whole(path, table.to_csv(index=False, lineterminator="\n"))
 
 
@@ -190,7 +222,7 @@ def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **opt
     Each run is a process of its own. An interrupted measurement goes on where it stopped. The
     counts are printed and written into a table; data/robustness.csv is the committed one.
     """
-    claims.counts(output)  # another file is refused before hours of work
+    counts_in(output)  # another file is refused before hours of work
     notebooks.check_writable(output.parent)
     options["given"] = options.pop("parameter")
     rows = measure(notebook, range(first, first + seeds), side_by_side=jobs, **options)

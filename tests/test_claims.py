@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import nbformat
@@ -42,13 +43,13 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     lesson, tmp_path, capsys
 ):
     table = tmp_path / "table.csv"
-    robust.write_counts([dict.fromkeys(claims.COLUMNS, "x") | {"setting": "default"}], table)
+    robust.write_counts([dict.fromkeys(robust.COLUMNS, "x") | {"setting": "default"}], table)
     command = [str(lesson), "--seeds", "2", "-p", "extra", "1", "-o", str(table)]
     assert main(command) == 0
     assert "held in 1 of 2  the seed is even  (not with seed 1)" in capsys.readouterr().out
     first = {"claim": "the seed is even", "runs": "2", "held": "1", "failed_seeds": "1"}
     second = {"claim": "it is true", "runs": "2", "held": "2", "failed_seeds": ""}
-    rows = claims.counts(table)
+    rows = robust.counts_in(table)
     assert [row["notebook"] for row in rows] == ["lesson", "lesson", "x"]
     for row, expected in zip(rows, (first, second), strict=False):
         assert row.items() >= (expected | {"given": "extra=1", "seeds": "0-1"}).items()
@@ -57,15 +58,17 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     # What is kept is not run again: an altered file shows in the counts, in the rows' place
     (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it is true": True}))
     assert main(command) == 0
-    assert [row["held"] for row in claims.counts(table)] == ["2", "2", "x"]
+    assert [row["held"] for row in robust.counts_in(table)] == ["2", "2", "x"]
 
 
 @pytest.mark.parametrize("setting", ["stacked", "perturbed"])
 def test_engine_and_perturbation_are_settings_of_their_own(lesson, setting):
     own = robust.Measurement(notebooks.read_notebook(lesson), {}, setting)
     assert own.folder != folder(lesson)
-    copy = Path(own.process(7).arguments[1])
-    assert notebooks.read_notebook(copy).code == [robust.first_cell(setting, 8), *own.lesson.code]
+    assert notebooks.read_notebook(own.copy(7)).code == [
+        robust.first_cell(setting, 8),
+        *own.lesson.code,
+    ]
 
 
 def test_another_engine_wins_over_the_one_that_a_lesson_names(federate, monkeypatch):
@@ -87,7 +90,7 @@ def test_changed_code_is_measured_anew(lesson):
 @pytest.mark.parametrize("words", [["-p", "sed", "1"], ["-p", "seed", "5"], ["-o", "x"]])
 def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(robust, "run_all", None)  # nothing runs
+    monkeypatch.setattr(robust.subprocess, "run", None)  # nothing runs
     Path("x").write_text("another,table\n1,2\n")
     assert main([str(lesson), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -98,14 +101,14 @@ def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(le
     told = nbformat.v4.new_output("display_data", {claims.MIME: [["it holds", True]]})
     executed.cells[1].outputs.append(told)
 
-    def run_all(processes, side_by_side):
+    def run(command, **options):
         """Pretend to run: only the first lesson has outputs."""
-        first, second, _ = (folder(lesson) / f"{p.name}.work" / robust.EXECUTED for p in processes)
-        nbformat.write(executed, first)
-        shutil.copy(lesson, second)
-        yield from (("0", ""), ("1", ""), ("2", "no memory"))
+        output = Path(command[command.index("-o") + 1])
+        seed = int(output.parent.stem)
+        nbformat.write(executed, output) if seed == 0 else shutil.copy(lesson, output)
+        return subprocess.CompletedProcess(command, seed // 2, stderr="a warning\nno memory\n")
 
-    monkeypatch.setattr(robust, "run_all", run_all)
+    monkeypatch.setattr(robust.subprocess, "run", run)
     failed = r"lesson failed with seed 1: .* no claims in its outputs; seed 2: no memory$"
     with pytest.raises(notebooks.NotebookError, match=failed):
         robust.measure(lesson, range(3))
@@ -115,7 +118,7 @@ def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(le
 
 def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
     table, shown = tmp_path / "table.csv", []
-    row = dict.fromkeys(claims.COLUMNS, "") | {"notebook": "lesson", "setting": "default"}
+    row = dict.fromkeys(robust.COLUMNS, "") | {"notebook": "lesson", "setting": "default"}
     row |= {"claim": "the seed is even", "runs": 2, "held": 1, "seeds": "0-1", "given": "extra=1"}
     robust.write_counts([row], table)
     monkeypatch.setattr(claims, "TABLE", table)

@@ -13,19 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import nbformat
-import pages
 import papermill
 import pytest
 from click import shell_completion
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import sentences
 from rounds import notebook
 
 from cflkit import __main__
 from cflkit.__main__ import main
 from cflkit.commands import cli
-from cflkit.reproduce import grid, ledger, notebooks, records, run_messages
+from cflkit.reproduce import grid, notebooks, records, run_messages
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.papers import PAPERS
@@ -253,8 +251,18 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(monkeypatch):
-    """The record also states that the run was resumed. Containers have unbuffered streams."""
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -9)],
+)
+def test_a_run_that_is_ended_leaves_no_process_and_the_same_command_goes_on(
+    monkeypatch, number, status
+):
+    """The record also states that the run was resumed. Containers have unbuffered streams.
+
+    A terminal interrupts the whole group, and a batch system ends the main process alone. The
+    streams end when the kernel has ended, too.
+    """
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     command = ["-m", "cflkit", "run", str(OCFL), "--record-only", "--verbose"]
     tiny = {"rounds": "6", "clients": "6", "draws": "40", "repeats": "1", "dataset": "digits-8x8"}
@@ -269,12 +277,14 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(monkeypatch):
     ) as process:
         for line in process.stderr:
             if line.startswith("round 3 of 6"):
-                os.killpg(process.pid, signal.SIGINT)  # to the whole group, as a terminal does
+                end = os.killpg if number == signal.SIGINT else os.kill
+                end(process.pid, number)
                 break
         rest = process.stderr.read().splitlines()
         assert process.stdout.read() == ""
-    assert process.returncode == 130
-    assert [line for line in rest if not line.startswith("round ")] == [GOES_ON]
+    assert process.returncode == status
+    told = [GOES_ON] if number == signal.SIGINT else []
+    assert [line for line in rest if not line.startswith("round ")] == told
     with python(*command) as process:
         _, err = process.communicate()
     assert process.returncode == 0, err
@@ -349,25 +359,6 @@ def test_data_lists_and_loads(capsys, refuse):
         assert told in str(json.loads(capsys.readouterr().out))
     assert "did you mean 'mnist'?" in refuse("data", "MNIST")
     assert "no .npz file or folder of images" in refuse("data", "no/mine.npz")
-
-
-@pytest.mark.slow
-def test_pages_and_ledger_are_written_from_the_records(tmp_path, monkeypatch):
-    parts = pages.tables([], ledger.ledger([]))
-    old = [f"before\n{pages.start(name)}TO REPLACE\n<!-- end -->\nafter\n" for name in parts]
-    written = [tmp_path / f"{name}.md" for name in parts]
-    for page, text in zip(written, old, strict=True):
-        page.write_text(text)
-    monkeypatch.setattr(pages, "PAGES", written)
-    monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
-    monkeypatch.setattr(records, "committed", lambda: [])
-    monkeypatch.setattr(sentences, "paragraphs", lambda *_: {})
-    assert pages.write_pages() == [tmp_path / "ledger.csv", *written]
-    new = [text.replace("TO REPLACE", own) for text, own in zip(old, parts.values(), strict=True)]
-    assert [page.read_text() for page in written] == new
-    written[-1].write_text("no table")
-    with pytest.raises(ValueError, match=f"no page has a place for {[*parts][-1]}"):
-        pages.write_pages()
 
 
 def test_a_notebook_is_found_from_any_folder_and_a_mistyped_one_gets_a_near_match(
@@ -458,7 +449,7 @@ def test_lessons_are_copied_into_a_new_folder_only(tmp_path, capsys, refuse):
     assert begin.read_bytes() == (grid.NOTEBOOKS / begin.name).read_bytes()
     picture = re.search(r"\]\((\.\./figures/[^)]+)\)", begin.read_text(encoding="utf-8"))
     assert (begin.parent / picture[1]).exists() and not (begin.parent / "src").exists()
-    assert "has files already" in refuse("lessons", str(tmp_path))
+    assert "(File exists)" in refuse("lessons", str(tmp_path))
 
 
 def test_the_shell_completes_notebooks_and_tables():
@@ -505,23 +496,21 @@ def test_every_record_can_be_told():
         assert re.match(r"(1 method|(?!1 )\d+ methods)\b", head)
 
 
-def test_rounds_are_told_in_one_line_that_changes_or_in_few_lines(monkeypatch):
+def test_rounds_are_told_in_one_line_that_changes_or_in_all_lines():
     class Screen(io.StringIO):
         def isatty(self):
             return True
 
     screen, file = Screen(), io.StringIO()
+    lines = [f"round {now} of 4 (0.1 s per round); T 0.5; clusters: many\n" for now in range(1, 5)]
     for stream in (screen, file):
         rounds = run_messages.Rounds(stream)
-        for now in range(1, 5):
-            monkeypatch.setattr(rounds, "begun", rounds.begun - 31)
-            rounds.write(f"round {now} of 4 (0.1 s per round); T 0.5; clusters: many\n")
-        rounds.write("a warning\n")
+        for line in (*lines, "a warning\n"):
+            rounds.write(line)
         rounds.end()
     assert screen.getvalue().endswith("\r\x1b[2Kround 4 of 4 (0.1 s per round)\r\x1b[2Ka warning\n")
     assert "clusters" not in screen.getvalue() and screen.getvalue().count("\n") == 1
-    told_in_file = [line[:12] for line in file.getvalue().splitlines()]
-    assert told_in_file == ["round 2 of 4", "round 4 of 4", "a warning"]
+    assert file.getvalue() == "".join((*lines, "a warning\n"))
 
 
 # --- Values --------------------------------------------------------------------------------------

@@ -274,7 +274,7 @@ def test_module_and_function_are_the_same_check():
     [
         ("1.1", "no exercise '1.1'; did you mean '01.1'"),
         ("one", "no exercise 'one'; there are 00.1, 00.2"),
-        ("01.7", "no program can judge; compare your answer with the rubric"),
+        ("01.7", "no program can judge the words that answer 01.7; .* rubric"),
     ],
 )
 def test_what_cannot_be_checked_is_told(id, message):
@@ -312,7 +312,7 @@ def train_locally(*given):
         ("01.1", lambda *given: 1 / 0, ["ZeroDivisionError"]),
         ("01.1", 3.0, ["Give the function itself"]),
         *(("09.6", answer, ["Write your prediction first"]) for answer in (..., None)),
-        ("09.6", "something else", ["Write a number"]),
+        ("09.6", "something else", ["of the type str", "must be"]),
         ("01.1", careless, ["changes its arguments"]),
         ("01.3", lambda *given: train_locally(), ["calls `train_locally`, which is not written"]),
         ("04.5", "Pairs", ["one of the words"]),
@@ -329,7 +329,7 @@ def test_a_difference_is_told_without_the_right_value():
     assert "must return None" in difference(3, None)
     assert "returns None where it must return a value" in difference(None, 3)
     assert difference({"a": 1}, {"a": 2}) == "The result is wrong for some input."
-    assert "part 1" in difference([1, "a"], [1, "b"]) and '"b"' not in difference("a", "b")
+    assert "one of those" in difference("a", "b") and '"b"' not in difference("a", "b")
 
 
 def test_close_compares_what_exercises_return():
@@ -368,16 +368,12 @@ def test_only_the_cells_that_an_exercise_needs_are_executed():
         assert not {"federation", "measured", "curves", "laptop"} & set(sources.executed(id)), id
 
 
-def test_an_error_names_its_line_and_a_missing_cell_is_told(tmp_path, monkeypatch):
+def test_an_error_names_its_line(tmp_path, monkeypatch):
     (tmp_path / "exercises").mkdir()
     text = "# %% [markdown]\n# ## 77.1\n#\n# ?\n\n# %%\n### BEGIN SOLUTION\n{}\n### END SOLUTION\n"
     path = tmp_path / "exercises" / "77_new.py"
     monkeypatch.setattr(sources, "SOURCES", tmp_path)
-    path.write_text(text.format("f = 1"))
-    with pytest.raises(sources.CourseError, match="has no cell with the tag"):
-        exercise_of("77.1")
     path.write_text(text.format("1 / 0"))
-    sources.cells_of.cache_clear()
     with pytest.raises(ZeroDivisionError) as told:
         exercise_of("77.1")
     assert told.traceback[-1].lineno + 1 == 8
@@ -391,7 +387,7 @@ def test_an_error_names_its_line_and_a_missing_cell_is_told(tmp_path, monkeypatc
 def test_starters_fail_and_solutions_are_right(lesson):
     """Run a notebook, and each answer twice: as students get it, and solved, with hidden tests."""
     graded = versions.with_grades(SOURCES[lesson])
-    blank = versions.released(graded)
+    blank = versions.version(graded, solved=False)
     names, out = {}, io.StringIO()
     with redirect_stdout(out):
         for place, cell in enumerate(graded.cells):
@@ -424,8 +420,9 @@ def committed_notebook(name):
 
 
 def test_the_committed_notebooks_are_what_students_get():
-    notebooks = {one.stem: versions.released(versions.with_grades(one)) for one in SOURCES.values()}
-    assert [name for name in notebooks if committed_notebook(name) != notebooks[name]] == []
+    for source in SOURCES.values():
+        made = versions.version(versions.with_grades(source), solved=False)
+        assert made == committed_notebook(source.stem), source.stem
 
 
 @pytest.mark.parametrize("lab", [id for lesson in SOURCES for id in IDS[lesson] if id[0] == "L"])
@@ -477,6 +474,7 @@ def test_a_course_of_some_exercises_has_these_and_what_they_need(tmp_path, refus
     told = refuse("course", tmp_path / "no", "--exercises", "01.11")
     assert "no exercise '01.11'; did you mean '01.1'?" in told
     assert not (tmp_path / "no").exists()
+    assert "(File exists)" in refuse("course", tmp_path / "week")
 
 
 @pytest.mark.slow
@@ -493,11 +491,6 @@ def test_a_check_ends_well_before_nbgrader_ends_a_cell():
     """The limit counts twice per cell, and the usual one of nbgrader is 30 seconds."""
     limit = int(re.search(r"^c.Execute.timeout = (\d+)$", versions.CONFIG.read_text(), re.M)[1])
     assert min(30, limit) - 10 >= 2 * cflkit.check.SECONDS
-
-
-def test_a_course_overwrites_nothing(tmp_path, refuse):
-    (tmp_path / "mine.txt").touch()
-    assert "has files already" in refuse("course", tmp_path)
 
 
 @pytest.mark.nightly
@@ -521,8 +514,8 @@ def test_nbgrader_grades_blank_wrong_and_whole_submissions(tmp_path, monkeypatch
     source = versions.with_grades(SOURCES["01"])
     assert len(release.cells) == len(source.cells)
     assert not re.search("SOLUTION|HIDDEN", str(release))
-    submissions = {"blank": release, "whole": versions.solved(source)}
-    submissions |= {name: versions.solved(source) for name in ("endless", "merged")}
+    submissions = {name: versions.version(source, True) for name in ("whole", "endless", "merged")}
+    submissions["blank"] = release
     [merged, *_] = [c for c in submissions["merged"].cells if c.source.startswith("check(")]
     lost = merged.metadata.pop("nbgrader")["points"]
     # The last function that is graded, which no other calls

@@ -93,7 +93,7 @@ def parameters_of(*sources):
     [
         *((["a = 1\nb = a"], "line 2"), (["import a"], "line 1"), (["a, b = 1, 2"], "line 1")),
         *((["a: int = 1"], "line 1"), (["%time a = 1"], "not Python")),
-        *(([], "has no parameters"), (["a = 1", "b = 1"], "2 cells tagged 'parameters'")),
+        *(([], "has 0 cells tagged"), (["a = 1", "b = 1"], "2 cells tagged 'parameters'")),
     ],
 )
 def test_one_parameters_cell_holds_literals_alone(sources, message):

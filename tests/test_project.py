@@ -334,7 +334,7 @@ def test_a_wheel_has_what_the_commands_read_and_links_that_work(clone, tmp_path)
 # What commands say in an empty folder
 WHEEL = {
     "lessons out": "begin at  out/notebooks/00_start_here.ipynb",
-    "lessons out ": "has files already",
+    "lessons out ": "cannot be used (File exists)",
     "data digits-8x8": "1437",
     "records": "emd-cfl-pacs-64-domains-seed0",
     "records 1a2e169e": "a clone of the project has more",

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,26 +71,6 @@ def test_the_same_run_gives_the_same_file_and_replaces_the_old(finished):
     assert [path.name for path in records.results().iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("fails", [1, 2])
-def test_a_failure_while_replacing_keeps_the_old_record(finished, monkeypatch, fails):
-    parameters, history, federation = finished
-    kept = records.write("run", parameters, history, federation)
-    before = (kept.folder / "record.json").read_bytes()
-    rename, calls = records.Path.replace, []
-
-    def die(path, target):
-        calls.append(target)
-        if len(calls) == fails:
-            raise KeyboardInterrupt
-        return rename(path, target)
-
-    monkeypatch.setattr(records.Path, "replace", die)
-    with pytest.raises(KeyboardInterrupt):
-        records.write("run", parameters, history, federation)
-    assert [path.name for path in records.results().iterdir()] == ["run"]
-    assert (kept.folder / "record.json").read_bytes() == before
-
-
 def test_what_killed_processes_left_is_swept_and_what_is_in_use_stays(finished):
     kept = records.write("run", *finished)
     (kept.folder / f".record.json.{DEAD}.part").write_text("{")
@@ -99,19 +80,17 @@ def test_what_killed_processes_left_is_swept_and_what_is_in_use_stays(finished):
     for path in (state, being_written, state.with_suffix(f".{DEAD}.part")):
         path.touch()
     os.utime(state, (0, 0))  # as after a clock that was set back
-    # Drafts of other runs go, too. A record that was about to be replaced is put in place: the new
-    # one, which is complete then, or the old one
-    drafts = f"run.{DEAD}", f"other.{DEAD}", f"third.{DEAD}", f"third.{DEAD}.old"
-    for name in (*drafts, f"fourth.{DEAD}.old", "ipynb_checkpoints"):
+    for name in (
+        f"run.{DEAD}",
+        f"other.{DEAD}",
+        "ipynb_checkpoints",
+    ):  # drafts of other runs go, too
         (kept.folder.parent / f".{name}").mkdir()
-        (kept.folder.parent / f".{name}" / f"of {name}").touch()
     records.remove_leftovers("run")
     assert {*state.parent.iterdir()} == {state, being_written}
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
-    names = [".ipynb_checkpoints", "fourth", "run", "third"]
-    assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
-    assert (kept.folder.with_name("third") / f"of third.{DEAD}").exists()
-    assert (kept.folder.with_name("fourth") / f"of fourth.{DEAD}.old").exists()
+    names = sorted(path.name for path in kept.folder.parent.iterdir())
+    assert names == [".ipynb_checkpoints", "run"]
 
 
 def test_a_damaged_record_is_named(finished):
@@ -181,28 +160,21 @@ def test_files_are_synced(finished, monkeypatch):
     assert len(synced) == 2
 
 
-def test_a_written_record_drops_the_checkpoint_and_a_failed_one_leaves_nothing(
-    finished, monkeypatch
-):
+def test_a_written_record_drops_the_checkpoint_and_a_failed_one_keeps_it(finished, monkeypatch):
+    """The old record stays, too, unless it ends while the folder is replaced."""
     state = records.checkpoint("run")
     state.parent.mkdir(parents=True)
-    state.write_text("")
-    full = OSError(errno.ENOSPC, "No space left on device")
-    for error, told in (
-        (KeyboardInterrupt(), None),
-        (full, "run cannot be written: the disk is full"),
-    ):
-
-        def fail(*arguments, error=error):
-            raise error
-
-        with monkeypatch.context() as broken, pytest.raises(type(error), match=told):
-            broken.setattr(records, "write_synced", fail)
-            records.write("run", *finished)
-        assert state.exists()
-        assert list(records.results().iterdir()) == []
-    records.write("run", *finished)
-    assert not state.exists()
+    full, told = OSError(errno.ENOSPC, "No space left"), "run cannot be written: the disk is full"
+    for name, left in (("write_synced", []), ("write_synced", ["run"]), ("Path.replace", [])):
+        state.touch()
+        for error, message in ((KeyboardInterrupt(), None), (full, told)):
+            with monkeypatch.context() as broken, pytest.raises(type(error), match=message):
+                broken.setattr(f"cflkit.reproduce.records.{name}", Mock(side_effect=error))
+                records.write("run", *finished)
+            assert state.exists()
+            assert [path.name for path in records.results().iterdir()] == left
+        records.write("run", *finished)
+        assert not state.exists()
 
 
 def test_nan_is_null_in_a_record():

@@ -1,13 +1,14 @@
 """Tests of the reports' and pages' tables; what a report prints is compared by executing it."""
 
+import re
+
 import numpy as np
 import pages
 import pandas as pd
 import pytest
-from reports import catalogue, counting, results, sentences, tables, thresholds, worth
+from reports import sentences, tables, thresholds
 
 from cflkit import clustering, metrics
-from cflkit.methods import METHODS
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
@@ -80,22 +81,6 @@ def test_printed_numbers_beside_those_of_similar_data():
     assert np.isnan([b["ours"], b["value"]]).all()
 
 
-def test_methods_are_paired_by_seed_across_records():
-    def of(name, seed, accuracy, finished="1"):
-        ends = {name: {"accuracy": accuracy}}
-        rows = {"method": [name], "round": [1]}
-        return record(rows, ends, f"{name}{seed}{finished}", {"finished": finished}, seed=seed)
-
-    runs = [of("A", seed, value) for seed, value in enumerate((0.5, 0.7, 0.6))]
-    runs += [of("B", seed, value) for seed, value in enumerate((0.4, 0.5, 0.5))]
-    found = results.paired(runs, "A", "B", "accuracy", 100)
-    assert found == results.differences([50, 70, 60], [40, 50, 50])
-    # Seed 2 has a newer run of A; seed 3 has only one of the methods
-    more = [*runs, of("A", 2, 0.9, "2"), of("A", 3, 0.1)]
-    assert results.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)
-    assert results.paired(runs, "A", "C", "accuracy").n == 0
-
-
 def test_clusters_are_compared_with_the_last_ones_of_each_method():
     """One method ends a round before the other, one diverges, and one is in one run alone."""
     explained = [("A", 0, "0|1"), ("A", 0, "0|1"), ("A", 1, "2"), ("B", 0, "0"), ("B", 1, "1|2")]
@@ -120,43 +105,26 @@ def test_pairs_that_differ():
 
 
 @pytest.mark.slow
-def test_the_readmes_tables_are_what_the_kit_writes(committed):
-    whole = ledger.ledger(committed)
-    written = pages.tables(committed, whole) | sentences.paragraphs(committed, whole)
+def test_pages_and_the_ledger_are_what_the_kit_writes(committed, tmp_path, monkeypatch):
     texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
-    assert [pages.filled(text, written) for text in texts] == texts
-    for name in written:
-        assert sum(text.count(pages.start(name)) for text in texts) == 1, name
-
-
-# --- What an answer is worth, and the table of methods --------------------------------------------
-
-
-def test_the_placebo_has_intervals_over_whole_scenarios():
-    cell = dict.fromkeys(ledger.scenario_columns(), np.nan) | OF_OCFL
-    cell |= {"paper": "ocfl-extended", "table": "1", "method": "OCFL-KM", "measure": "RAND"}
-    cell |= {"protocol": "mean-50-ari", "half_width": 0.0, "seeds": 3, "never": 0, "fixed": False}
-    kinds = ("nonoverlapping", 15, 0.9), ("overlapping", 15, 0.9), ("overlapping", 30, 0.5)
-    columns = "overlap", "clients", "value", "ours"
-    table = pd.DataFrame([cell | dict(zip(columns, (*k, k[2]), strict=True)) for k in kinds])
-    found = worth.shares(worth.pairs(table))
-    assert found["share"].tolist() == pytest.approx([1, 1 / 3, 1, 2 / 3])
-    assert counting.placebo(table).tolist() == pytest.approx([1 / 3])
-    # A draw may have the first two scenarios alone, which pass for each other, or none of the two
-    assert found[["low", "high"]].to_numpy().tolist() == [[1, 1], [0, 1], [1, 1], [0, 1]]
-    assert worth.pairs(table, factor=50)["passes"].all()
-
-
-@pytest.mark.slow
-def test_every_method_of_the_kit_has_a_row():
-    table = catalogue.table()
-    [names] = table["file"].str.extract(r"`([\w-]+)`").T.to_numpy()
-    assert sorted(names) == sorted(METHODS)
-    rows = table.set_index(names)
-    told = rows["told beforehand"]
-    assert (told["ocfl"], told["ifca"], told["oracle"]) == ("nothing", "k", "the true groups")
-    ditto = rows.loc["ditto", ["trainings", "down", "up", "may be away"]]
-    assert ditto.tolist() == ["2", "1", "1", "yes"]
+    copies = [tmp_path / f"{number}.md" for number in range(len(texts))]
+    tables, names = re.compile(rf"({pages.start('([a-z0-9-]+)')})[^<]+"), []
+    for copy, text in zip(copies, texts, strict=True):
+        copy.write_text(tables.sub(r"\1to replace", text), encoding="utf-8")
+        names += [name for _, name in tables.findall(text)]
+    assert len(set(names)) == len(names)
+    book = tmp_path / "ledger.csv"
+    monkeypatch.setattr(pages, "PAGES", copies)
+    monkeypatch.setattr(ledger, "LEDGER", book)
+    monkeypatch.setattr(records, "committed", lambda: committed)
+    assert pages.write_pages() == [book, *copies]
+    assert [copy.read_text(encoding="utf-8") for copy in copies] == texts
+    assert book.read_bytes() == (PROJECT / "data" / "ledger.csv").read_bytes()
+    stubs = (pages, "tables", {"lost": ""}), (sentences, "paragraphs", {}), (ledger, "ledger", None)
+    for module, name, value in stubs:
+        monkeypatch.setattr(module, name, lambda *_, value=value: value)
+    with pytest.raises(ValueError, match="no page has a place for lost"):
+        pages.write_pages()
 
 
 # --- The ARI over a threshold ---------------------------------------------------------------------

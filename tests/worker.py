@@ -22,17 +22,14 @@ def die(*arguments: object, **options: object) -> None:
 RENAME, SAVE = Path.replace, checkpoints.save
 
 
-def first_rename(kept: Path, place: Path) -> Path:
-    """Rename as usual, and die after the first rename of a record."""
-    done = RENAME(kept, place)
-    if RUN in kept.name and kept.suffix != ".part":
-        die()
-    return done
-
-
 def rename_of_a_part(kept: Path, place: Path) -> Path:
     """Die before a checkpoint has its name."""
     return die() if kept.suffix == ".part" else RENAME(kept, place)
+
+
+def rename_of_a_record(kept: Path, place: Path) -> Path:
+    """Die before a record has its name."""
+    return die() if place.name == RUN else RENAME(kept, place)
 
 
 def first_save(*arguments: object) -> None:
@@ -47,7 +44,7 @@ PHASES = {
     "while a checkpoint is written": (Path, "replace", rename_of_a_part),
     "after the first checkpoint": (checkpoints, "save", first_save),
     "while the record is drafted": (records, "provenance", die),
-    "between the two renames": (Path, "replace", first_rename),
+    "while the record is replaced": (Path, "replace", rename_of_a_record),
     "before the checkpoint goes": (records, "read", die),
 }
 

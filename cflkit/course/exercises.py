@@ -60,55 +60,29 @@ def as_array(value: Any) -> np.ndarray | None:
         return None
 
 
-def difference(answer: Any, right: Any, count: bool = True) -> str:
-    """Describe how a result differs from the right one, without giving the right one away.
-
-    Parameters
-    ----------
-    answer, right : object
-        The result, and the right one.
-    count : bool
-        Whether to count the wrong values of an array; numbers of clusters, for example, are not
-        wrong one by one.
-    """
+def difference(answer: Any, right: Any) -> str:
+    """Describe how a result differs from the right one, without giving the right one away."""
     if answer is None:
         return (
             "For some input, your function returns None where it must return a value. Is there a "
             "`return` for every case?"
         )
-    a, b = as_array(answer), as_array(right)
     if right is None:
         return "For some input, your function returns a value where it must return None."
-    if a is None or b is None:
-        if b is not None and isinstance(answer, list | tuple | set | dict):
-            return f"A result is no array of numbers. It must have the shape {b.shape}."
-        if type(answer) is not type(right) and not {type(answer), type(right)} <= {list, tuple}:
-            wanted = type(right).__name__
-            return f"A result is of the type {type(answer).__name__}, and must be {wanted}."
-        if isinstance(right, str):
-            return "The word must be one of those in the exercise, exactly as it stands there."
-        if isinstance(right, list | tuple):
-            return difference_of_parts(answer, right)
-        return "The result is wrong for some input."
-    if a.shape != b.shape:
+    a, b = as_array(answer), as_array(right)
+    if a is not None and b is not None and a.shape != b.shape:
         must = f"must have the shape {b.shape}" if b.ndim else "must be a single number"
         return f"A result has the shape {a.shape}, and {must}."
-    wrong = ~np.isclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)
-    if a.ndim == 0 or not count:
-        return "The result has the right form, but for some input it is a wrong value."
-    return (
-        f"The result has the right shape, but for some input {wrong.sum()} of its {a.size} values "
-        "are wrong."
-    )
-
-
-def difference_of_parts(answer: Sequence[Any], right: Sequence[Any]) -> str:
-    """Describe the first part in which a list of results differs from the right one."""
-    for place, (part, other) in enumerate(zip(answer, right, strict=False)):
-        if not close(part, other):
-            reason = difference(part, other)
-            return f"For some input, part {place} of the result, counted from 0, is wrong. {reason}"
-    return f"For some input, the result has {len(answer)} parts, and must have {len(right)}."
+    if a is None and b is not None and isinstance(answer, list | tuple | set | dict):
+        return f"A result is no array of numbers. It must have the shape {b.shape}."
+    if (a is None) != (b is None):
+        kind, wanted = type(answer).__name__, type(right).__name__
+        return f"A result is of the type {kind}, and must be {wanted}."
+    if isinstance(right, str):
+        return "The word must be one of those in the exercise, exactly as it stands there."
+    if a is None:  # lists of parts
+        return "The result is wrong for some input."
+    return "The result has the right form, but for some input it has a wrong value."
 
 
 def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
@@ -167,7 +141,7 @@ class Implement(Exercise):
         for text, mistake in self.mistakes.items():
             if self.first_unlike(results, trials, mistake) is None:
                 return text
-        return difference(*wrong, count=self.same is close)
+        return difference(*wrong)
 
     def first_unlike(
         self, results: Sequence[Any], trials: Sequence[Arguments], function: Callable[..., Any]
@@ -204,10 +178,8 @@ class Predict(Exercise):
         for text, wrong in self.mistakes.items():
             if close(answer, wrong, self.tolerance):
                 return text
-        if isinstance(answer, str) and not isinstance(self.outcome, str):
-            return "Write a number, without quotation marks."
-        if isinstance(self.outcome, str):
-            return "Write one of the words that the exercise offers, exactly as it stands there."
+        if isinstance(answer, str) or isinstance(self.outcome, str):
+            return difference(answer, self.outcome)
         return "The experiment has another outcome."
 
 

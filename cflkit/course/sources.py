@@ -70,8 +70,7 @@ def cells_of(path: Path) -> list[Cell]:
             exercise = heading[1] if (heading := HEADING.match(source)) else exercise
         roles = {"answer": SOLUTION.search(source), "check": CHECK.match(source), "text": True}
         role = header[2] or next(name for name, matches in roles.items() if matches)
-        line = text.count("\n", 0, header.end())
-        cells.append(Cell(kind, source, role, exercise, line))
+        cells.append(Cell(kind, source, role, exercise, text.count("\n", 0, header.end())))
     return cells
 
 
@@ -115,11 +114,8 @@ def executed(id: str) -> dict[str, Any]:
     places = {cell.role: place for place, cell in enumerate(cells) if cell.exercise == id}
     names: dict[str, Any] = {}
     for place in needed(cells, [places[role] for role in ("answer", "exercise") if role in places]):
-        # Errors then name the line of the file
-        text = "\n" * cells[place].line + cells[place].source
-        exec(compile(text, str(path), "exec"), names)
-    if "exercise" not in names:
-        raise CourseError(f"{path.name} has no cell with the tag 'exercise' for {id}")
+        # With empty lines before it, an error names the line of the file
+        exec(compile("\n" * cells[place].line + cells[place].source, str(path), "exec"), names)
     names["exercise"].id = id
     if "check" in places and (check := CHECK.match(cells[places["check"]].source)):
         names["exercise"].solution = names[check[2]]

@@ -15,7 +15,6 @@ import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
@@ -24,7 +23,7 @@ from nbformat import NotebookNode
 from cflkit._project import KIT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
-from cflkit.course.sources import HEADING, SOLUTION, Cell, CourseError, exercise_of
+from cflkit.course.sources import HEADING, SOLUTION, Cell, exercise_of
 
 NOTEBOOKS = KIT / "notebooks"
 PLAN = NOTEBOOKS / "course.md"
@@ -37,6 +36,8 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+# What stands in the place of an answer in words
+UNANSWERED = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
 
@@ -79,18 +80,17 @@ def chosen(cells: list[Cell], only: Collection[str]) -> list[Cell]:
 def facts_of(cell: Cell, id: str) -> dict[str, Any]:
     """Return what nbgrader must know about a cell with an id."""
     by_hand = cell.role == "answer" and cell.kind == "markdown"
+    # nbgrader allows no full stop in a name
+    place = id if cell.role == "text" else cell.exercise.replace(".", "-")
     facts = {
         "cell_type": cell.kind,
         "grade": cell.role == "check" or by_hand,
-        "grade_id": f"text-{id}",
+        "grade_id": f"{cell.role}-{place}",
         "locked": cell.role in ("text", "check"),
         "schema_version": 3,
         "solution": cell.role == "answer",
         "task": False,
     }
-    if cell.role in ("answer", "check"):
-        # nbgrader allows no full stop in a name
-        facts["grade_id"] = f"{cell.role}-{cell.exercise.replace('.', '-')}"
     if facts["grade"]:
         facts["points"] = exercise_of(cell.exercise).points
     return facts
@@ -99,12 +99,8 @@ def facts_of(cell: Cell, id: str) -> dict[str, Any]:
 def hidden_check(visible: str) -> str:
     """Write the check that students do not see: the visible one on other random inputs."""
     arguments = visible.removeprefix("check(").removesuffix(")")
-    return (
-        "\n### BEGIN HIDDEN TESTS\n"
-        "import cflkit.check\n\n"
-        f"cflkit.check.grade({arguments}, seed={HIDDEN_SEED})\n"
-        "### END HIDDEN TESTS"
-    )
+    code = f"import cflkit.check\n\ncflkit.check.grade({arguments}, seed={HIDDEN_SEED})"
+    return f"\n### BEGIN HIDDEN TESTS\n{code}\n### END HIDDEN TESTS"
 
 
 def quiz_cells(lesson: str) -> list[Cell]:
@@ -120,36 +116,30 @@ def head(heading: re.Match[str]) -> str:
     """Write the heading of an exercise, and the line below it."""
     exercise = exercise_of(heading[1])
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
-    return (
-        f"## {exercise.id} {exercise.title}\n\n"
-        f"*{exercise.kind}. Level: {exercise.level}. About {exercise.minutes} minutes, {points}.*"
-    )
+    effort = f"Level: {exercise.level}. About {exercise.minutes} minutes, {points}."
+    return f"## {exercise.id} {exercise.title}\n\n*{exercise.kind}. {effort}*"
 
 
-def released(notebook: NotebookNode) -> NotebookNode:
-    """Return a notebook without solutions and hidden tests."""
-
-    def blank(match: re.Match[str]) -> str:
-        # The solution of a function is indented, and that of a prediction is not
-        return f"{match[1]}raise NotImplementedError\n" if match[1] else "prediction = ...\n"
-
+def version(notebook: NotebookNode, solved: bool) -> NotebookNode:
+    """Return a notebook without hidden tests: with solutions and rubrics, or for students."""
     notebook = copy.deepcopy(notebook)
+    solution = r"\2" if solved else blank
     for cell in notebook.cells:
-        cell.source = HIDDEN.sub("", SOLUTION.sub(blank, cell.source + "\n")).rstrip("\n")
-        if isinstance(answered(cell), Explain):
-            cell.source = "*Write your answer here.*"
-    return notebook
-
-
-def solved(notebook: NotebookNode) -> NotebookNode:
-    """Return a notebook with solutions, and with the rubrics of answers in words."""
-    notebook = copy.deepcopy(notebook)
-    for cell in notebook.cells:
-        cell.source = HIDDEN.sub("", SOLUTION.sub(r"\2", cell.source + "\n")).rstrip("\n")
+        cell.source = HIDDEN.sub("", SOLUTION.sub(solution, cell.source + "\n")).rstrip("\n")
         if isinstance(exercise := answered(cell), Explain):
-            rows = [f"- {n} point{'s' if n > 1 else ''}: {text}" for n, text in exercise.rubric]
-            cell.source += "\n".join(["", "", f"**Rubric of {exercise.id}**", "", *rows])
+            cell.source = with_rubric(cell.source, exercise) if solved else UNANSWERED
     return notebook
+
+
+def blank(solution: re.Match[str]) -> str:
+    """Write what stands in the place of a solution: of a function, which is indented, or not."""
+    return f"{solution[1]}raise NotImplementedError\n" if solution[1] else "prediction = ...\n"
+
+
+def with_rubric(answer: str, exercise: Explain) -> str:
+    """Write an answer in words, and below it for what there are points."""
+    rows = [f"- {n} point{'s' if n > 1 else ''}: {text}" for n, text in exercise.rubric]
+    return "\n".join([answer, "", f"**Rubric of {exercise.id}**", "", *rows])
 
 
 def answered(cell: NotebookNode) -> Exercise | None:
@@ -159,25 +149,27 @@ def answered(cell: NotebookNode) -> Exercise | None:
 
 
 def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()) -> list[Path]:
-    """Write a course into a new or empty folder, and return the folders in it.
+    """Write a course into a new folder, and return the folders in it.
 
     Without ``solutions``, it is what students may have. With ``only`` some exercises, it has these
-    and those on whose functions they depend, without quizzes and the instructor's pack. A
-    `CourseError` says that the folder has files already, or that there is no such exercise.
+    and those on whose functions they depend, without quizzes and the instructor's pack.
+
+    Raises
+    ------
+    CourseError
+        There is no such exercise.
+    FileExistsError
+        There is a file or a folder of this name.
     """
     wanted = sorted({sources.source_of(id) for id in only}) or sources.by_lesson().values()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CourseError(f"{out} is a file, or has files already; name a new folder")
-    out.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=out) as name:  # so that no half of a course is left
-        draft = Path(name)
-        for source in wanted:
-            write_lesson(draft, with_grades(source, only), source.stem, solutions)
-        if solutions:
-            shutil.copy(CONFIG, draft / "nbgrader")
-        if solutions and not only:
-            write_instructors_pack(draft)
-        return sorted(folder.replace(out / folder.name) for folder in list(draft.iterdir()))
+    out.mkdir(parents=True)
+    for source in wanted:
+        write_lesson(out, with_grades(source, only), source.stem, solutions)
+    if solutions:
+        shutil.copy(CONFIG, out / "nbgrader")
+    if solutions and not only:
+        write_instructors_pack(out)
+    return sorted(out.iterdir())
 
 
 def write_lesson(out: Path, notebook: NotebookNode, name: str, solutions: bool) -> None:
@@ -185,9 +177,9 @@ def write_lesson(out: Path, notebook: NotebookNode, name: str, solutions: bool) 
     for cell in notebook.cells:
         if cell.cell_type == "markdown":  # the kit's files do not lie beside a course
             cell.source = LOCAL_LINK.sub(r"\1", cell.source)
-    write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
+    write_notebook(version(notebook, solved=False), out / "student" / f"{name}.ipynb")
     if solutions:
-        write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
+        write_notebook(version(notebook, solved=True), out / "solutions" / f"{name}.ipynb")
         write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
 
 

@@ -8,20 +8,15 @@ often each claim held is written into ``data/robustness.csv``, and the cell prin
 
 import html
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from cflkit._files import check_regular
 from cflkit._project import KIT
 from cflkit.reproduce import records
-from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import Record
 
 TABLE = KIT / "data" / "robustness.csv"
 # The type under which a cell's output keeps its claims; frontends show the text beside it
 MIME = "application/vnd.cflkit.claims+json"
-# The columns of the table of counts
-COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
 # How a lesson is run to see whether its claims hold, and how to say so
 SETTINGS = {
     "default": "seeds",
@@ -89,25 +84,8 @@ def of_cells(cells: Iterable[Any]) -> dict[str, bool]:
     return dict(pair for output in outputs for pair in output.get("data", {}).get(MIME, ()))
 
 
-def counts(path: Path | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a table of counts, by default of ``data/robustness.csv``.
-
-    There is one row per notebook, setting and claim, and none if there is no such file.
-
-    Raises
-    ------
-    ParameterError
-        The file is another table, or none.
-    """
+def counts() -> list[dict[str, Any]]:
+    """Return the rows of ``data/robustness.csv``: one per notebook, setting and claim."""
     import pandas as pd
 
-    path = path or TABLE
-    if not check_regular(path).exists():
-        return []
-    try:
-        rows = pd.read_csv(path, **records.TEXTS)
-    except ValueError as error:
-        raise ParameterError(f"{path} cannot be read as a table of claims ({error})") from error
-    if list(rows) != list(COLUMNS) or not rows["setting"].isin(list(SETTINGS)).all():
-        raise ParameterError(f"{path} is no table of claims")
-    return rows.to_dict("records")
+    return pd.read_csv(TABLE, **records.TEXTS).to_dict("records") if TABLE.exists() else []

@@ -18,15 +18,10 @@ replace those of the files. A run executes only those cells of the notebook that
 """
 
 import itertools
-import os
 import re
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -34,16 +29,14 @@ from typing import Any
 
 from pydantic import Field
 
-from cflkit._project import KIT, PROJECT
+from cflkit._bounds import Mistake
+from cflkit._project import KIT
 from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters, choices, matching
-from cflkit.reproduce.values import options, parsed, read_yaml
+from cflkit.reproduce.values import as_yaml, options, parsed, read_yaml
 
 NOTEBOOKS = KIT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
-
-
-# --- What a grid holds ----------------------------------------------------------------------------
 
 
 class GridFile(Parameters):
@@ -109,10 +102,7 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     if table not in tables():
         raise ParameterError(f"no grid {table!r}; {choices(table, tables())}")
     path = PARAMS / f"{table}.yaml"
-    try:
-        grid = GridFile.checked(read_yaml(path))
-    except ParameterError as error:
-        raise ParameterError(f"{table}: {error}") from error
+    grid = GridFile.checked(read_yaml(path))
     notebook, read = notebooks.read_notebook(NOTEBOOKS / grid.notebook), cache(read_yaml)
     usual = notebook.defaults
     used = {*usual, *grid.alike.values(), *(name for _, name, _, _ in Formatter().parse(grid.file))}
@@ -124,8 +114,8 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
             file = path.parent / grid.file.format(**point)
             same = {name: point[other] for name, other in grid.alike.items()}
         except KeyError as error:
-            reason = f"a grid has no {error.args[0]}, which file or alike needs"
-            raise ParameterError(f"{table}: {reason}") from error
+            absent = f"a grid has no {error.args[0]}, which file or alike needs"
+            raise ParameterError(absent) from error
         listed = read(file)  # once, since many runs have the same
         values = {n: v for n, v in point.items() if n in usual} | same | grid.given
         _, run = notebook.check(listed | values, quick=True)
@@ -136,76 +126,18 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     return jobs
 
 
-def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> int:
-    """Run the jobs that have no record; print how each ended, and return how many failed.
+def run_jobs(jobs: Sequence[Job]) -> None:
+    """Run jobs that have no record, one after another, and print how each ended.
 
-    A run that was interrupted continues from its checkpoint.
+    A run that was interrupted continues from its checkpoint. Several runs at a time, and several
+    machines, are the task of Snakemake.
     """
-    left = [Process(job.run, job.command()) for job in jobs if job.status != "done"]
-    return sum(bool(reason) for _, reason in run_all(left, side_by_side))
-
-
-# --- Processes ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Process:
-    """A run of ``python -m cflkit`` in a process, with arguments and variables of its own."""
-
-    name: str
-    arguments: Sequence[str]
-    variables: dict[str, str] = field(default_factory=dict)
-
-    def run(self, threads: int) -> tuple[str, float]:
-        """Run with a share of the cores; return why it failed, or nothing, and the minutes."""
-        begun = time.monotonic()
-        share = dict.fromkeys(("CFLKIT_THREADS", "OMP_NUM_THREADS"), str(threads))
-        env = os.environ | notebooks.absolute_folders() | share | self.variables
-        command = [sys.executable, "-m", "cflkit", *self.arguments]
-        with tempfile.TemporaryFile() as errors:  # a pipe might be held open by what it started
-            status = subprocess.call(
-                command, cwd=PROJECT, env=env, stdout=subprocess.DEVNULL, stderr=errors
-            )
-            errors.seek(0)
-            text = errors.read().decode(errors="replace").strip()
-        minutes = (time.monotonic() - begun) / 60
-        *_, last = text.split("\n")
-        return f"exit status {status}: {last}" if status else "", minutes
-
-
-def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
-    """Run processes, print a line as each ends, and yield its name and the reason of its failure.
-
-    They begin in their order, at most ``side_by_side`` at a time, and share the cores. The reason
-    is empty if a process did not fail. If this is interrupted, it ends them and waits for them.
-    More than this, such as several machines, is the task of Snakemake.
-
-    Raises
-    ------
-    ParameterError
-        ``CFLKIT_THREADS`` is no number of cores.
-    """
-    if not processes:
-        return
-    import psutil  # only here, since few processes need it
-
-    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
-
-    try:
-        threads = max(1, usable_cores() // min(side_by_side, len(processes)))
-    except ValueError as error:
-        raise ParameterError(str(error)) from error
-    with ThreadPoolExecutor(side_by_side) as pool:
-        runs = {pool.submit(process.run, threads): process for process in processes}
+    for number, job in enumerate(jobs, 1):
+        begun, outcome = time.monotonic(), "done"
+        texts = {name: as_yaml(value) for name, value in job.values.items()}
         try:
-            for number, run in enumerate(as_completed(runs), 1):
-                name, (reason, minutes) = runs[run].name, run.result()
-                outcome = f"failed  {name}: {reason}" if reason else f"done  {name}"
-                print(f"[{number}/{len(processes)}] {outcome}  {minutes:.1f} min", flush=True)
-                yield name, reason
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if not isinstance(error, KeyboardInterrupt):  # which the processes got, too
-                for child in psutil.Process().children():
-                    child.terminate()
-            raise
+            notebooks.run(job.notebook, texts, job.file, missing=True, record_only=True)
+        except (Mistake, OSError) as error:  # it does not end the others
+            outcome = f"failed ({' '.join(str(error).split())})"
+        minutes = (time.monotonic() - begun) / 60
+        print(f"[{number}/{len(jobs)}] {job.run}: {outcome}  {minutes:.1f} min", flush=True)

@@ -72,8 +72,6 @@ class Notebook:
     def parameters_cell(self) -> str:
         """Return the source of the one cell tagged ``parameters``; a `NotebookError` without it."""
         cells = [c for c in self.tree.cells if "parameters" in c.metadata.get("tags", [])]
-        if not cells:
-            raise NotebookError("the notebook has no parameters; open it in JupyterLab")
         if len(cells) != 1:
             raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
         return str(cells[0].source)
@@ -139,7 +137,7 @@ def run(
     output: Path | None = None,
     missing: bool = False,
     record_only: bool = False,
-    verbose: bool = True,
+    verbose: bool = False,
     more: Sequence[NotebookNode] = (),
 ) -> str | None:
     """Run a notebook with parameters; return what to tell of it, or None if nothing was to be done.
@@ -292,12 +290,12 @@ def check_output(output: Path, source: Path) -> None:
     Raises
     ------
     NotebookError
-        The file is another notebook, or none, or no regular file.
+        The file is another notebook, or none.
+    OSError
+        It is no regular file.
     """
-    if not output.exists() or output.is_dir():  # a folder cannot be opened
+    if not check_regular(output).exists():
         return
-    if not output.is_file():
-        raise NotebookError(f"{output} cannot be written (it is no regular file)")
     # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped;
     # committed notebooks are without it. A run that was killed while it wrote leaves the beginning
     # of the file, or an empty one

@@ -31,7 +31,7 @@ from pydantic import ValidationError
 
 from cflkit import __version__, _project
 from cflkit._bounds import hint, one_line
-from cflkit._files import abandoned, check_regular, expanded, sweep, unwritable
+from cflkit._files import check_regular, expanded, sweep, unwritable
 from cflkit._project import KIT, MORE, PROJECT, git
 from cflkit.reproduce import schema
 from cflkit.reproduce.parameters import AS_PUBLISHED as AS_PUBLISHED
@@ -171,7 +171,10 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
         write_synced(draft / "record.json", sealed_text(contents, draft))
-        replace(draft, root / id)
+        # Of a run that is killed between the two, there is the checkpoint
+        if (root / id).exists():
+            shutil.rmtree(root / id)
+        draft.replace(root / id)
     except OSError as error:
         raise unwritable(root / id, error) from error
     finally:
@@ -226,37 +229,15 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def replace(draft: Path, place: Path) -> None:
-    """Rename a folder to ``place``; delete the old folder only when the new one is in place."""
-    if not place.is_dir():  # a file or a pipe is an error
-        draft.replace(place)
-        return
-    old = draft.with_name(f"{draft.name}.old")
-    place.replace(old)
-    try:
-        draft.replace(place)
-    except BaseException:
-        old.replace(place)
-        raise
-    shutil.rmtree(old)
-
-
 def remove_leftovers(id: str) -> None:
     """Remove what killed processes left of a run, and drafts that they left of others.
 
-    If a process was killed while it was replacing a record, the record is put in place. The
-    checkpoint stays. The caller must hold `notebooks.run_lock`. A lesson that is open in JupyterLab
-    does not hold it, so that drafts of living processes stay.
+    The checkpoint stays. The caller must hold `notebooks.run_lock`. A lesson that is open in
+    JupyterLab does not hold it, so that drafts of living processes stay.
     """
-    root = results()
-    for old in filter(abandoned, root.glob(".*.old")):
-        place, draft = root / old.name[1:].rsplit(".", 2)[0], old.with_suffix("")
-        if not place.exists():
-            # The new record is complete, since `write` syncs it before the first of the two renames
-            (draft if draft.exists() else old).replace(place)
-    checkpoints = checkpoint(id).parent
-    for folder, drafts in (checkpoints, "*.part"), (root / id, ".*.part"), (root, ".*.[0-9]*"):
-        sweep(folder, drafts)
+    sweep(checkpoint(id).parent, "*.part")
+    sweep(results() / id, ".*.part")
+    sweep(results(), ".*.[0-9]*")
 
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:

@@ -112,24 +112,24 @@ def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
     by_round: dict[int, list[tuple[str, str]]] = {}
     for key in dict.fromkeys([*then, *now]):
         number, method, _ = key
-        if key not in then:
-            outcomes = [(DIFFERENT, f"{method}: a row that the record does not have")]
-        elif key not in now:
-            outcomes = [(DIFFERENT, f"{method}: no such row now")]
-        else:
+        if key in then and key in now:
             old, new = then[key], now[key]
             measured = [c for c in old if old[c] and c not in ("method", "round")]
             outcomes = [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in measured]
             outcomes = outcomes or [(DIFFERENT, f"{method}: nothing was recorded")]
+        else:
+            why = "no such row now" if key in then else "a row that the record does not have"
+            outcomes = [(DIFFERENT, f"{method}: {why}")]
         if number <= last:
             by_round.setdefault(number, []).extend(outcomes)
-    verdicts_by_round = []
-    for number, outcomes in sorted(by_round.items()):
-        worst = max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index)
-        verdicts_by_round.append(
-            Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME])
+    return [
+        Verdict(
+            number,
+            max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index),
+            [where for outcome, where in outcomes if outcome != SAME],
         )
-    return verdicts_by_round
+        for number, outcomes in sorted(by_round.items())
+    ]
 
 
 def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:

@@ -5,7 +5,6 @@ With ``--verbose``, the command prints what the notebook's cells print for the r
 
 import re
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,12 +16,9 @@ from cflkit.reproduce.records import AS_PUBLISHED, Record
 from cflkit.reproduce.terminal import fitted
 
 ROUND = re.compile(r"(continues after )?round \d+ of \d+")
-# Seconds until the first line of a round where lines stay
-PATIENCE = 60.0
 TITLE = re.compile(r"^# (.+)$", re.M)
 # The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
-NOTEBOOKS = KIT / "notebooks"
 # What a report says below claims, whose counts may belong to other parameters than those of the run
 COUNTS = "Counts are of runs with the lesson's defaults, except for what stands in parentheses."
 # The measures of the small table, those of a run's summary that are among them, with their heads
@@ -37,29 +33,25 @@ SHOWN = {
 class Rounds:
     """A stream that shows a kernel's messages, but of its rounds one line that changes.
 
-    Where lines stay, as in a file, it shows one after a minute, two, four, and so on. If it is
-    verbose, it shows all of them.
+    Where lines stay, as in a file, and if it is verbose, it shows all of them.
     """
 
     def __init__(self, stream: TextIO, verbose: bool = False) -> None:
-        self.stream, self.verbose, self.changing = stream, verbose, False
-        self.begun, self.patience = time.monotonic(), PATIENCE
+        self.stream, self.changing = stream, False
+        self.one_line = stream.isatty() and not verbose
 
     def write(self, text: str) -> None:
         """Write whole lines, or a bar as it is."""
-        if self.verbose or "\r" in text:
+        if not self.one_line or "\r" in text:
             self.stream.write(text)
             return
         for line in text.splitlines():
-            if not ROUND.match(line):
-                self.end()
-                self.stream.write(f"{line}\n")
-            elif self.stream.isatty():
+            if ROUND.match(line):
                 self.stream.write(f"\r\x1b[2K{line.partition(';')[0]}")
                 self.changing = True
-            elif time.monotonic() - self.begun >= self.patience:
-                self.stream.write(f"{line.partition(';')[0]}\n")
-                self.patience *= 2
+            else:
+                self.end()
+                self.stream.write(f"{line}\n")
 
     def flush(self) -> None:
         """Flush the stream."""
@@ -115,18 +107,12 @@ def story(record: Record) -> Iterator[str]:
     usual = usual or record.summary  # a method can be asked for as published alone
     names = [name for name in SHOWN if any(m.get(name) is not None for m in usual.values())]
     best = sorted(usual.items(), key=lambda pair: -(pair[1].get("accuracy") or 0))
-    yield fitted(
-        [
-            {"method": method} | {SHOWN[name]: text(measures.get(name)) for name in names}
-            for method, measures in best
-        ]
-    )
-    legend = []
+    rows = [{"method": name} | {SHOWN[n]: text(v.get(n)) for n in names} for name, v in best]
+    yield fitted(rows)
     if "ari" in names:
-        legend.append("ARI 1: the true groups. Accuracy: on each client's own test set.")
+        yield "ARI 1: the true groups. Accuracy: on each client's own test set."
     if len(usual) < len(record.summary):
-        legend.append(f"The {len(record.summary) - len(usual)} as published are in the record.")
-    yield from [" ".join(legend)] if legend else []
+        yield f"The {len(record.summary) - len(usual)} as published are in the record."
 
 
 def text(value: float | int | None) -> str:
@@ -138,7 +124,7 @@ def following(record: Record | None, notebook: Path) -> Iterator[str]:
     """Yield what a reader may do next."""
     is_ours = Path(sys.executable).is_relative_to(PROJECT)  # the environment that `make` has made
     kit = f"{records.display_path(Path(sys.executable)) if is_ours else 'python'} -m cflkit"
-    number = notebook.stem.partition("_")[0] if notebook.parent == NOTEBOOKS else notebook
+    number = notebook.stem.partition("_")[0] if notebook.parent == KIT / "notebooks" else notebook
     steps = {f"{kit} run {number} --list": "what you can change, as in -p seed 1"}
     if record is not None:
         steps[f"{kit} records {record.id.rpartition('-')[2]}"] = "all that the run measured"

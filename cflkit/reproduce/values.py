@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML, ScalarNode
-from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
@@ -27,17 +26,6 @@ class Constructor(SafeConstructor):
 Constructor.add_constructor("tag:yaml.org,2002:str", Constructor.text_or_none)
 
 
-class NoAliases(Composer):
-    """A composer that refuses aliases: nested ones make values of any size from a few bytes."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node that is written out."""
-        if self.parser.check_event(AliasEvent):
-            mark = self.parser.peek_event().start_mark
-            raise ComposerError(None, None, "an alias, such as *name, is not allowed", mark)
-        return super().compose_node(parent, index)
-
-
 def parse_yaml(what: str, text: str | bytes) -> Any:
     """Read a YAML document; an error says that ``what`` is not YAML.
 
@@ -47,8 +35,11 @@ def parse_yaml(what: str, text: str | bytes) -> Any:
         The text is not YAML.
     """
     reader = YAML(typ="safe", pure=True)
-    reader.Constructor, reader.Composer, reader.max_depth = Constructor, NoAliases, 20
+    reader.Constructor, reader.max_depth = Constructor, 20
     try:
+        # Nested aliases make values of any size from a few bytes
+        if any(isinstance(event, AliasEvent) for event in reader.parse(text)):
+            raise ValueError("an alias, such as *name, is not allowed")
         return reader.load(text)
     except (YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
         mark = getattr(error, "problem_mark", None)

@@ -57,7 +57,7 @@ def run(path: Path, overrides: Mapping[str, str], file: Path | None, record_only
     run_id = records.run_id(parameters)
     output = notebooks.RUNS / f"{run_id}.ipynb"
     figures = 0 if record_only else sum("plots.show" in source for source in notebook.code)
-    options = {"record_only": record_only, "more": last_cells(figures)}
+    options = {"record_only": record_only, "verbose": True, "more": last_cells(figures)}
     notebooks.run(path, overrides, file, output, **options)
     return keep(nbformat.read(output, as_version=4), path, run_id)
 
