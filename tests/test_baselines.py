@@ -25,16 +25,13 @@ from cflkit.methods.baselines.questions import loss_gradient
 
 # Options with which each method is FedAvg, and the weights of that FedAvg
 ONE_MODEL = {
-    "ifca": ({"k": 1}, "equal"),
+    **dict.fromkeys(("ifca", "cfl-gp", "fedce"), ({"k": 1}, "equal")),
+    **dict.fromkeys(("fedem", "fedrc"), ({"k": 1}, "samples")),
     "pacfl": ({"angle": 180.0}, "samples"),
     "fedclust": ({"threshold": 1e6}, "samples"),
     "flexcfl": ({"k": 1, "weighting": "equal"}, "equal"),
     "fesem": ({"k": 1, "mu": 0.0}, "equal"),
-    "cfl-gp": ({"k": 1}, "equal"),
-    "fedem": ({"k": 1}, "samples"),
-    "fedrc": ({"k": 1}, "samples"),
     "fedsoft": ({"k": 1, "mu": 0.0, "start": "mixture"}, "samples"),
-    "fedce": ({"k": 1}, "equal"),
 }
 HARD = [name for name in ONE_MODEL if name not in SOFT]
 EVERYONE = torch.arange(6)
@@ -457,22 +454,6 @@ def test_stocfl_finds_the_groups_three_participants_at_a_time(federate_turned):
     same = method.labels[:, None] == method.labels
     assert seen == set(range(6))
     assert torch.equal(same, torch.tensor(TRUTH)[:, None] == torch.tensor(TRUTH))
-
-
-def test_stocfl_merges_along_chains_and_keeps_the_largest_parts_model(federate_turned):
-    method = begin("stocfl", federate_turned(), threshold=0.3)
-    angles = torch.tensor([0.0, 40.0, 80.0, 180.0, 185.0, 0.0]).deg2rad()
-    method.directions[:, 0], method.directions[:, 1] = angles.cos(), angles.sin()
-    method.seen[:5] = True
-    method.labels = torch.tensor([0, 1, 1, 2, 3, 4])
-    method.models = torch.arange(5.0)[:, None].repeat(1, method.models.shape[1])
-    method.merge(torch.tensor([0, 1, 2, 3, 4]))  # 1 − cos 60° = 0.5, and 1 − cos 5° is small
-    assert method.labels.tolist() == [0, 1, 1, 2, 2, 3]
-    assert method.models[:, 0].tolist() == [0, 1, 2, 4]
-    method.threshold = 0.5 + 1e-6
-    method.merge(torch.tensor([0, 1]))
-    assert method.labels.tolist() == [0, 0, 0, 1, 1, 2]
-    assert method.models[:, 0].tolist() == [1, 2, 4]  # of the part with two clients
 
 
 # --- FLUX ----------------------------------------------------------------------------------------

@@ -8,21 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from rounds import begin, first_jobs, gradient, run
 from test_contract import OPTIONS
 
 from cflkit import methods, simulation
 from cflkit.federation import Federation, LocalTraining, Losses
-from cflkit.methods.base import weighted_means
 from cflkit.methods.baselines.fedsac import closeness, feature_axes
-from cflkit.methods.baselines.pfedgraph import nearest_shares
 from cflkit.methods.baselines.scaffold import length_of_steps
-
-EVERYONE = torch.arange(6)
-FINITE = st.floats(-5, 5, width=32)
 
 
 def exchanges(method, federation, t=0):
@@ -59,17 +51,6 @@ def personal(method):
     names = ("shares", "importance", "personal") + ("models",) * hasattr(method, "graph")
     names += ("labels",) * (method.labels is not None)
     return {name: value for name, value in vars(method).items() if name in names}
-
-
-@given(arrays("float32", (3, 4), elements=FINITE), arrays("float32", 4, elements=st.floats(0, 1)))
-def test_weighted_means_are_numpys(trained, weights):
-    models = torch.ones(2, 4)
-    rows = torch.from_numpy(np.stack([weights[:3], np.zeros(3, "float32")]))
-    found = weighted_means(models, torch.from_numpy(trained), rows)
-    assert torch.equal(found[1], models[1]), "without weights a model stays as it is"
-    if weights[:3].sum() > 1e-3:
-        expected = np.average(trained, axis=0, weights=weights[:3])
-        np.testing.assert_allclose(found[0], expected, atol=1e-4)
 
 
 # --- FedEM and FedRC ------------------------------------------------------------------------------
@@ -180,18 +161,6 @@ def test_gains_add_up_and_every_model_is_a_mean_of_all_clients_by_them(federate_
 
 
 # --- pFedGraph and FedSaC -------------------------------------------------------------------------
-
-
-@given(arrays(float, 5, elements=st.floats(0.1, 1)), arrays(float, 5, elements=st.floats(-2, 2)))
-def test_the_projection_solves_the_quadratic_programme(sizes, costs):
-    """The programme is convex: at its solution, no corner of the simplex is downhill."""
-    p = sizes / sizes.sum()
-    found = nearest_shares(p, np.stack([costs, 0 * costs]))
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
-    np.testing.assert_allclose(found[1], p, atol=1e-12)
-    uphill = 2 * (found[0] - p) + costs
-    assert found.min() >= 0
-    assert uphill.min() >= uphill @ found[0] - 1e-9
 
 
 @pytest.mark.parametrize(
