@@ -152,12 +152,8 @@ def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):
 @pytest.mark.slow
 def test_flexcfls_authors_weight_clients_by_samples_after_the_cold_start(federate_turned):
     federation = federate_turned()
-    authors, told = (
-        begin("flexcfl", federation, k=2, mixing=0.0, weighting=weighting)
-        for weighting in ("authors", "equal")
-    )
-    for t, weighting in enumerate(["equal", "samples"]):
-        told.weighting = weighting
+    authors, told = (begin("flexcfl", federation, k=2, mixing=0.0) for _ in range(2))
+    for t, told.weighting in enumerate(["equal", "samples"]):
         for method in (authors, told):
             federation.converse(method.round(t), t)
         assert torch.equal(authors.models, told.models)
@@ -175,12 +171,10 @@ def test_ifca_trains_the_model_with_the_smallest_loss(split, federate_turned):
     jobs = Jobs(before, torch.arange(3).repeat(6), EVERYONE.repeat_interleave(3))
     losses = torch.stack([own.mean() for own in federation.losses(jobs, split)]).view(6, 3)
     assert method.labels.tolist() == losses.argmin(dim=1).tolist()
+    trained = federation.train(Jobs(before, method.labels, EVERYONE), 0)
     for number, model in enumerate(before):
-        members = (method.labels == number).nonzero().flatten()
-        expected = model
-        if len(members):
-            jobs = Jobs(model[None], torch.zeros_like(members), members)
-            expected = federation.train(jobs, 0).mean(dim=0)
+        members = method.labels == number
+        expected = trained[members].mean(dim=0) if members.any() else model
         torch.testing.assert_close(method.models[number], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -333,10 +327,11 @@ def test_groups_exchange_their_directions(divided, include_buffers, federate_tur
     models = torch.tensor([[3.0, 4.0, 7.0], [0.0, 2.0, 8.0], [1.0, 0.0, 9.0]])
     expected, mixed = models.clone(), slice(3 if include_buffers else 2)
     for group in range(3):
-        others = [models[own, mixed] for own in range(3) if own != group]
-        expected[group, mixed] += sum(0.5 * own / own.norm() for own in others)
-        if divided:
-            expected[group, mixed] /= 1 + sum(0.5 / own.norm() for own in others)
+        weights = [
+            0.0 if other == group else 0.5 / m[mixed].norm() for other, m in enumerate(models)
+        ]
+        added = expected[group, mixed] + torch.tensor(weights) @ models[:, mixed]
+        expected[group, mixed] = added / (1 + sum(weights)) if divided else added
     torch.testing.assert_close(method.mixed(models), expected)
 
 
@@ -454,6 +449,22 @@ def test_stocfl_finds_the_groups_three_participants_at_a_time(federate_turned):
     same = method.labels[:, None] == method.labels
     assert seen == set(range(6))
     assert torch.equal(same, torch.tensor(TRUTH)[:, None] == torch.tensor(TRUTH))
+
+
+def test_stocfl_merges_along_chains_and_keeps_the_largest_parts_model(federate_turned):
+    method = begin("stocfl", federate_turned(), threshold=0.3)
+    angles = torch.tensor([0.0, 40.0, 80.0, 180.0, 185.0, 0.0]).deg2rad()
+    method.directions[:, 0], method.directions[:, 1] = angles.cos(), angles.sin()
+    method.seen[:5] = True
+    method.labels = torch.tensor([0, 1, 1, 2, 3, 4])
+    method.models = torch.arange(5.0)[:, None].repeat(1, method.models.shape[1])
+    method.merge(torch.tensor([0, 1, 2, 3, 4]))  # 1 − cos 60° = 0.5, and 1 − cos 5° is small
+    assert method.labels.tolist() == [0, 1, 1, 2, 2, 3]
+    assert method.models[:, 0].tolist() == [0, 1, 2, 4]
+    method.threshold = 0.5 + 1e-6
+    method.merge(torch.tensor([0, 1]))
+    assert method.labels.tolist() == [0, 0, 0, 1, 1, 2]
+    assert method.models[:, 0].tolist() == [1, 2, 4]  # of the part with two clients
 
 
 # --- FLUX ----------------------------------------------------------------------------------------

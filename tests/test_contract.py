@@ -7,6 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,15 +175,12 @@ def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu(names):
     """
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this version of PyTorch takes no devices written in Python")
-    script = PROJECT / "tests" / "standin.py"
-    done = subprocess.run(
-        [sys.executable, str(script), *names], capture_output=True, text=True, timeout=900
-    )
+    command = [sys.executable, str(PROJECT / "tests" / "standin.py"), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {(own["method"], own["engine"]) for own in answers} == {
-        (name, engine) for name in names for engine in ("stacked", "threads")
-    }
+    expected = set(product(names, ("stacked", "threads")))
+    assert {(own["method"], own["engine"]) for own in answers} == expected
     assert [own for own in answers if own["differences"]] == []
 
 
@@ -294,8 +292,7 @@ def test_no_clusters_are_invented_for_a_method_without_them(name, federate, ran)
 def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, federate, ran):
     whole = ran(name).history
     rows = rows_of(whole, name)
-    clusters = [row["clusters"] for row in rows]
-    settled = [row["settled"] for row in rows]
+    clusters, settled = ([row[column] for row in rows] for column in ("clusters", "settled"))
     assert settled == sorted(settled), "what is settled stays so"
     first = settled.index(True) if True in settled else len(rows) - 1
     assert len(set(clusters[first:])) == 1
@@ -325,8 +322,7 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
     # Batch orders depend on a client's number; here each client keeps its own batches
     own = usual.data.batches
     monkeypatch.setattr(other.data, "batches", lambda client, *rest: own(order[client], *rest))
-    one = build(name, usual)
-    two = build(name, other)
+    one, two = build(name, usual), build(name, other)
     if "oracle" in name:
         two = make(name, truth=[TRUTH[c] for c in order])
     if name.startswith("emd-cfl"):  # projections also depend on numbers: keep all dimensions

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 
 from cflkit import datasets, methods, simulation
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
-from cflkit.federation import Client, Federation, Jobs, LocalTraining
+from cflkit.federation import Client, Federation, LocalTraining
 from cflkit.methods import emd_cfl, emd_cfl_variants
 from cflkit.methods.emd_cfl_clients import shared_projection
 from cflkit.models.rows import blas_libraries
@@ -186,20 +186,14 @@ def test_partial_participation_clusters_who_was_seen(federate):
     federation = federate(clients_per_round=2)
     method = begin("emd-cfl", federation, epsilon=EPSILON)
     seen = set()
-    for round in range(4):
-        jobs = method.broadcast(round)
-        assert jobs.client_of.tolist() == federation.participants(round).tolist()
-        assert len(jobs) == 2
+    for t in range(4):
         before = method.models[method.labels]
-        aggregate(method, federation, jobs, federation.train(jobs, round))
-        seen |= set(jobs.client_of.tolist())
-        known = ~torch.isnan(method.scores)
-        assert known.sum() == len(seen) ** 2
-        models_now, labels = method.models, method.labels
-        for client in range(6):
-            if client not in seen:  # it is alone and has the initial model
-                assert (labels == labels[client]).sum() == 1
-                assert torch.equal(models_now[labels[client]], before[client])
+        federation.converse(method.round(t), t)
+        seen |= set(federation.participants(t).tolist())
+        assert (~method.scores.isnan()).sum() == len(seen) ** 2
+        for client in set(range(6)) - seen:  # it is alone and has the initial model
+            assert (method.labels == method.labels[client]).sum() == 1
+            assert torch.equal(method.models[method.labels[client]], before[client])
     for client in seen:
         together = {c for c in seen if federation.clusters[c] == federation.clusters[client]}
         assert {c for c in range(6) if method.labels[c] == method.labels[client]} == together
@@ -218,20 +212,14 @@ def test_absent_members_count_with_what_they_trained_last(federate):
     generator = torch.Generator().manual_seed(0)
     first, later = (torch.randn(2, len(federation.initial()), generator=generator) for _ in "ab")
 
-    def train(clients, trained):
-        of = torch.tensor(clients)
-        aggregate(method, federation, Jobs(method.models, method.labels[of], of), trained)
-
-    train([0, 1], first)
-    train([1, 2], later)
+    for clients, trained in ([0, 1], first), ([1, 2], later):
+        aggregate(method, federation, first_jobs(federation, clients), trained)
     # Distances stay those of what each client trained first
     assert torch.equal(method.embedders[:3], torch.stack([*first, later[1]]))
     last = torch.cat([first[:1], later])
     expected = np.average(last.double(), axis=0, weights=federation.sizes[:3])
     assert method.labels[0] == method.labels[1] == method.labels[2] != method.labels[3]
-    torch.testing.assert_close(
-        method.models[method.labels[2]].double(), torch.from_numpy(expected), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(method.models[method.labels[2]], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_client_that_joins_is_compared_by_the_first_models_of_the_others(federate):
@@ -250,20 +238,16 @@ def test_a_client_that_joins_is_compared_by_the_first_models_of_the_others(feder
 def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(federate):
     everyone, some = (federate(model="linear", clients_per_round=count) for count in (None, 2))
     truth = everyone.clusters
-    line_up = {
-        "plain": methods.make("oracle", truth=truth),
-        # No threshold takes the truth from it
-        "tables": methods.make("emd-cfl-oracle", truth=truth, epsilon=0.0),
-        "wide": methods.make("emd-cfl-oracle", truth=truth, epsilon=2.5),
-    }
+    line_up = {"plain": methods.make("oracle", truth=truth)}
+    for epsilon in (2.5, 0.0):  # no threshold takes the truth from it
+        line_up[epsilon] = methods.make("emd-cfl-oracle", truth=truth, epsilon=epsilon)
     simulation.run(line_up, everyone, 2, progress=False)
-    for name in ("tables", "wide"):
-        assert torch.equal(line_up["plain"].models, line_up[name].models)
-    method = line_up["tables"]
+    assert all(torch.equal(line_up["plain"].models, made.models) for made in line_up.values())
+    method = line_up[0.0]
     assert not len(method.latest) and not len(method.embedders), "nothing will need them again"
     without = dataclasses.replace(everyone.partition, more={})
     home = federate(partition=without, model="linear", training=LocalTraining(epochs=1))
-    simulation.run({"tables": line_up["tables"]}, home, 1, progress=False)  # without validation
+    simulation.run({"tables": method}, home, 1, progress=False)  # without validation
     waiting = methods.make("emd-cfl-oracle", truth=some.clusters)
     simulation.run({"tables": waiting}, some, 1, progress=False)
     assert len(waiting.labels.unique()) >= 5

@@ -81,8 +81,8 @@ def test_a_figure_that_moves_has_all_frames_a_still_and_a_film(displayed, monkey
 def test_images_of_floats_look_like_images_of_bytes():
     images = np.random.default_rng(0).integers(256, size=(3, 1, 4, 5), dtype=np.uint8)
     sheets = []
-    for given_images in (images, images / 255):
-        axes = plots.image_grid(given_images, columns=2, axes=plt.figure().subplots())
+    for pictures in (images, images / 255):
+        axes = plots.image_grid(pictures, columns=2, axes=plt.figure().subplots())
         sheets.append(np.asarray(axes.images[0].get_array()))
     np.testing.assert_array_equal(*sheets)
     np.testing.assert_array_equal(sheets[0][:4, :5], images[0, 0])

@@ -240,15 +240,13 @@ def test_scaffold_by_hand(federate_turned):
     own = torch.zeros(6, federation.parameters)
     for t in range(2):
         federation.converse(method.round(t), t)
-        ends = []
-        for client in range(6):
-            inputs, labels = federation.inputs(federation.partition.train[client])
-            y = x.clone()
+        ends = x.repeat(6, 1)
+        for client, y in enumerate(ends):
+            samples = federation.inputs(federation.partition.train[client])
             for _ in range(3):
-                slope = gradient(federation.network(y), inputs, labels)
-                y = y - 0.1 * (slope - own[client] + common)
-            ends.append(y)
-        updates = torch.stack(ends) - x
+                slope = gradient(federation.network(y.clone()), *samples)
+                y -= 0.1 * (slope - own[client] + common)
+        updates = ends - x
         new = own - common - updates / 0.3
         common = common + (new - own).mean(dim=0)
         own, x = new, x + updates.mean(dim=0)
