@@ -239,11 +239,11 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(feder
     everyone, some = (federate(model="linear", clients_per_round=count) for count in (None, 2))
     truth = everyone.clusters
     line_up = {"plain": methods.make("oracle", truth=truth)}
-    for epsilon in (2.5, 0.0):  # no threshold takes the truth from it
-        line_up[epsilon] = methods.make("emd-cfl-oracle", truth=truth, epsilon=epsilon)
+    for name, epsilon in ("wide", 2.5), ("tables", 0.0):  # no threshold takes the truth from it
+        line_up[name] = methods.make("emd-cfl-oracle", truth=truth, epsilon=epsilon)
     simulation.run(line_up, everyone, 2, progress=False)
     assert all(torch.equal(line_up["plain"].models, made.models) for made in line_up.values())
-    method = line_up[0.0]
+    method = line_up["tables"]
     assert not len(method.latest) and not len(method.embedders), "nothing will need them again"
     without = dataclasses.replace(everyone.partition, more={})
     home = federate(partition=without, model="linear", training=LocalTraining(epochs=1))

@@ -346,9 +346,7 @@ def without(turned, split, kept=0):
     "name, options",
     [
         ("ifca", {"k": 2, "chosen_by": "validation"}),
-        ("fedsoft", {"split": "validation"}),
-        ("fedce", {"split": "validation"}),
-        ("pacfl", {"split": "validation"}),
+        *((name, {"split": "validation"}) for name in ("fedsoft", "fedce", "pacfl")),
         ("emd-cfl", {}),
     ],
 )
