@@ -13,6 +13,7 @@ from test_contract import OPTIONS
 
 from cflkit import methods, simulation
 from cflkit.federation import Federation, LocalTraining, Losses
+from cflkit.methods.base import weighted_means
 from cflkit.methods.baselines.fedsac import closeness, feature_axes
 from cflkit.methods.baselines.scaffold import length_of_steps
 
@@ -51,6 +52,14 @@ def personal(method):
     names = ("shares", "importance", "personal") + ("models",) * hasattr(method, "graph")
     names += ("labels",) * (method.labels is not None)
     return {name: value for name, value in vars(method).items() if name in names}
+
+
+def test_weighted_means_are_numpys():
+    models, trained = torch.ones(2, 4), torch.randn(3, 4)
+    weights = torch.tensor([[0.2, 0.0, 0.7], [0.0, 0.0, 0.0]])
+    found = weighted_means(models, trained, weights)
+    assert torch.equal(found[1], models[1]), "without weights a model stays as it is"
+    np.testing.assert_allclose(found[0], np.average(trained, axis=0, weights=weights[0]), atol=1e-6)
 
 
 # --- FedEM and FedRC ------------------------------------------------------------------------------
