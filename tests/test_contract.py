@@ -7,6 +7,8 @@ import dataclasses
 import json
 import subprocess
 import sys
+from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,31 +19,23 @@ from torch.utils import backend_registration
 from cflkit import metrics, simulation
 from cflkit.federation import Jobs, LocalTraining, Losses, Train
 from cflkit.methods import METHODS, make
-from cflkit.methods.base import Method
 from cflkit.methods.fedavg import FedAvg
 from cflkit.reproduce.records import PROJECT
 
 ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3)
 TRUTH = [0, 0, 0, 1, 1, 1]
 # Options with which each method clusters six clients within two rounds
+TWO = ("cfl-gp", "clove", "fedce", "fedem", "fedrc", "fedsoft", "fesem", "flexcfl", "ifca")
 OPTIONS = {
+    **{name: {"k": 2} for name in TWO},
     "briggs": {"rounds": 1, "threshold": 0.95},
-    "cfl-gp": {"k": 2},
-    "clove": {"k": 2},
     "emd-cfl": {"epsilon": 0.06},
     "emd-cfl-oracle": {"truth": TRUTH},
     "emd-cfl-variant": {"epsilon": 0.06, "draws": "per distance", "clusters": "components"},
-    "fedce": {"k": 2},
     "fedclust": {"threshold": 0.3},
     "feddrift": {"start": "each", "period": 1, "threshold": 0.2},
-    "fedem": {"k": 2},
     "fedprox": {"mu": 0.1},
-    "fedrc": {"k": 2},
-    "fedsoft": {"k": 2},
-    "fesem": {"k": 2},
-    "flexcfl": {"k": 2},
     "flux": {"start": 1},
-    "ifca": {"k": 2},
     "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "ocfl-open": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "ocfl-replicated": {"clusterer": "kmeans", "options": {"n_clusters": 2}},
@@ -53,19 +47,12 @@ OPTIONS = {
 }
 # Options with which each method trains a single client as it would be trained in one place
 ALONE = {
-    "clove": {"k": 1},
-    "ditto": {"mu": 0.0},
+    **{name: {"k": 1} for name in ("clove", "fedce", "fedem", "fedrc", "ifca")},
+    **{name: {"mu": 0.0} for name in ("ditto", "fedsac", "fesem", "pfedgraph")},
     "fedavg-ft": {"epochs": 0},
-    "fedce": {"k": 1},
-    "fedem": {"k": 1},
     "fedopt": {"optimizer": "sgd"},
     "fedprox": {"mu": 0.5},
-    "fedrc": {"k": 1},
-    "fedsac": {"mu": 0.0},
     "fedsoft": {"k": 1, "mu": 0.0},
-    "fesem": {"mu": 0.0},
-    "ifca": {"k": 1},
-    "pfedgraph": {"mu": 0.0},
     "stocfl": {"lam": 0.0},
 }
 # Methods that assign no client to a cluster
@@ -117,22 +104,12 @@ def text_of(history, name):
     return json.dumps(rows_of(history, name))
 
 
-@dataclasses.dataclass
-class Ran:
-    """A method after its run of four rounds, with the history, and what it was after two."""
-
-    method: Method
-    history: simulation.History
-    labels: list | None
-    models: torch.Tensor | None
-
-    def text(self, rounds):
-        return json.dumps([row for row in self.history.rows if row["round"] <= rounds])
-
-
 @pytest.fixture(scope="module")
 def ran(federate):
-    """Return a method's run, which is made when the first test asks for it."""
+    """Return a method after its run of four rounds, with the history, and what it was after two.
+
+    A run is made when the first test asks for it.
+    """
     made = {}
 
     def of(name):
@@ -145,7 +122,9 @@ def ran(federate):
             models = None if name in OF_SAMPLES else mean_models(method)
             history = run({name: method}, federation, 4, after=first)
             assert text_of(first, name) == told, "the earlier results stay as they were"
-            made[name] = Ran(method, history, labels, models)
+            made[name] = SimpleNamespace(
+                method=method, history=history, labels=labels, models=models, text=told
+            )
         return made[name]
 
     return of
@@ -196,15 +175,12 @@ def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu(names):
     """
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this version of PyTorch takes no devices written in Python")
-    script = PROJECT / "tests" / "standin.py"
-    done = subprocess.run(
-        [sys.executable, str(script), *names], capture_output=True, text=True, timeout=900
-    )
+    command = [sys.executable, str(PROJECT / "tests" / "standin.py"), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {(own["method"], own["engine"]) for own in answers} == {
-        (name, engine) for name in names for engine in ("stacked", "threads")
-    }
+    expected = set(product(names, ("stacked", "threads")))
+    assert {(own["method"], own["engine"]) for own in answers} == expected
     assert [own for own in answers if own["differences"]] == []
 
 
@@ -247,7 +223,7 @@ def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_n
     together = {"spoiling": Spoiling(**values), name: fresh}
     if name not in OF_SAMPLES:
         together["fedavg too"] = make("fedavg")
-    assert text_of(run(together, federation), name) == ran(name).text(2)
+    assert text_of(run(together, federation), name) == ran(name).text
 
 
 def shares_memory(tensor, method):
@@ -316,8 +292,7 @@ def test_no_clusters_are_invented_for_a_method_without_them(name, federate, ran)
 def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, federate, ran):
     whole = ran(name).history
     rows = rows_of(whole, name)
-    clusters = [row["clusters"] for row in rows]
-    settled = [row["settled"] for row in rows]
+    clusters, settled = ([row[column] for row in rows] for column in ("clusters", "settled"))
     assert settled == sorted(settled), "what is settled stays so"
     first = settled.index(True) if True in settled else len(rows) - 1
     assert len(set(clusters[first:])) == 1
@@ -347,8 +322,7 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
     # Batch orders depend on a client's number; here each client keeps its own batches
     own = usual.data.batches
     monkeypatch.setattr(other.data, "batches", lambda client, *rest: own(order[client], *rest))
-    one = build(name, usual)
-    two = build(name, other)
+    one, two = build(name, usual), build(name, other)
     if "oracle" in name:
         two = make(name, truth=[TRUTH[c] for c in order])
     if name.startswith("emd-cfl"):  # projections also depend on numbers: keep all dimensions

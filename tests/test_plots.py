@@ -13,9 +13,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgba
 
 from cflkit import metrics, plots
-from cflkit.plots import page, papers
+from cflkit.plots import page
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +81,8 @@ def test_a_figure_that_moves_has_all_frames_a_still_and_a_film(displayed, monkey
 def test_images_of_floats_look_like_images_of_bytes():
     images = np.random.default_rng(0).integers(256, size=(3, 1, 4, 5), dtype=np.uint8)
     sheets = []
-    for given_images in (images, images / 255):
-        axes = plots.image_grid(given_images, columns=2, axes=plt.figure().subplots())
+    for pictures in (images, images / 255):
+        axes = plots.image_grid(pictures, columns=2, axes=plt.figure().subplots())
         sheets.append(np.asarray(axes.images[0].get_array()))
     np.testing.assert_array_equal(*sheets)
     np.testing.assert_array_equal(sheets[0][:4, :5], images[0, 0])
@@ -116,17 +117,6 @@ def test_over_rounds_draws_the_mean_and_the_range_over_seeds():
     [line], [band] = axes.lines, axes.collections
     assert line.get_ydata().tolist() == [0.5, 1]
     assert (band.get_paths()[0].vertices[:, 1].min(), axes.get_ylabel()) == (0, "ARI")
-
-
-def test_thresholds_marks_the_true_clusters():
-    axes = plots.thresholds(
-        [0.2, 1, 0.999, 1, 1, 0], [0.1, 0.2, 0.3], [1.0, 0.1], plt.figure().gca()
-    )
-    marked = {text.get_position() for text in axes.texts}
-    assert marked == {(1, 0), (0, 1), (1, 1)}, "columns are thresholds, rows are shares"
-    np.testing.assert_allclose(axes.images[0].get_array(), [[0.2, 1, 0.999], [1, 1, 0]])
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["100%", "10%"]
-    assert not plots.thresholds([], [], [], plt.figure().gca()).images
 
 
 @pytest.mark.slow
@@ -167,12 +157,21 @@ def test_maps_leave_cold_places_alone():
     np.testing.assert_allclose(axes.images[1].get_alpha(), 0.75 * heat)
 
 
-def test_an_association_of_two_clusters_without_a_class_is_wrong():
-    """The same pairs are wrong as in `wrong_share`."""
-    row = {"classes": "-1|-1|3|3|4", "edges": "0-1|2-3|3-4"}
-    ax = plots.associations(row, plt.figure().subplots())
-    looks = (papers.WRONG_EDGE, papers.RIGHT_EDGE, papers.WRONG_EDGE)
-    assert [line.get_color() for line in ax.lines[:3]] == [look["color"] for look in looks]
+def test_the_graph_shows_which_associations_are_wrong_and_the_key_names_its_lines():
+    """An association with a cluster of no class is wrong, as in `wrong_share`."""
+    figure, axes = plt.subplots()
+    plots.associations({"classes": "3|3|7|-1|-1|7", "edges": "0-1|1-2|3-4"}, axes)
+    looks = [(line.get_color(), line.get_linewidth()) for line in axes.lines]
+    assert looks == [("0.6", 0.6), ("black", 1.8), ("black", 1.8)]
+    assert {text.get_text() for text in axes.texts} == {"3", "7"}
+    [dots] = axes.collections
+    assert dots.get_sizes().tolist() == [22] * 5 + [12]
+    assert to_rgba(plots.COLOURS[0]) == tuple(dots.get_facecolors()[2]) != (1, 1, 1, 1)
+    plots.associations({"classes": "3|3", "edges": np.nan}, axes)  # of a record without edges
+    assert len(axes.lines) == 3
+    plots.associations_key(figure)
+    [key] = figure.legends
+    assert {(line.get_color(), line.get_linewidth()) for line in key.get_lines()[2:]} == set(looks)
 
 
 def test_features_are_drawn_as_rows_of_shades():

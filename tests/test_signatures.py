@@ -1,7 +1,5 @@
 """One clustering of signatures after a warm-up, on clients with features."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -9,10 +7,10 @@ import torch.nn.functional as F
 from rounds import first_jobs, gradient
 from rounds import run as run_alone
 
-from cflkit import datasets, methods
+from cflkit import methods
 from cflkit.federation import Federation, LocalTraining, clients
 from cflkit.methods.baselines.questions import loss_gradient
-from cflkit.partition import Partition
+from cflkit.partition.features import class_bumps
 
 WARM_UP = 2
 
@@ -20,18 +18,7 @@ WARM_UP = 2
 @pytest.fixture(scope="module")
 def bumps():
     """Make nine clients in three groups: features that are high where the label is."""
-    rng = np.random.default_rng(0)
-    clusters = np.repeat([0, 1, 2], 3)
-    classes = [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
-    labels = np.concatenate([rng.choice(classes[cluster], 60) for cluster in clusters])
-    features = rng.normal(size=(len(labels), 12))
-    features[np.arange(len(labels)), labels] += 3
-    images = torch.from_numpy(features).float()[:, :, None, None]
-    held = np.arange(len(labels)).reshape(9, 60)
-    pool = datasets.ImageSet(
-        "bumps", images, torch.from_numpy(labels), images[:0], torch.from_numpy(labels)[:0], 10
-    )
-    return pool, Partition("bumps", list(held[:, :40]), list(held[:, 40:]), clusters, {})
+    return class_bumps(clients=9, height=3.0, seed=0)
 
 
 @pytest.fixture
@@ -85,7 +72,7 @@ def test_a_signature_is_the_mean_loss_or_its_gradient(federate, bumps, options):
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 39])
-def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_once):
+def test_a_gradient_of_parts_is_that_of_all_samples(federate, bumps, monkeypatch, at_once):
     federation = federate()
     jobs = first_jobs(federation, [0])
     [whole] = federation.ask(loss_gradient, jobs, samples=None)
@@ -94,17 +81,15 @@ def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_on
     with network.register_forward_hook(lambda _, inputs, out: computed.append(len(out))):
         monkeypatch.setattr(clients, "KEPT", at_once * federation.data.bytes_per_sample)
         [found] = federation.ask(loss_gradient, jobs, samples=None)
-    assert sum(computed) == 40
+    assert sum(computed) == len(bumps[1].train[0])
     assert max(computed) == at_once
     torch.testing.assert_close(found, whole, atol=1e-7, rtol=1e-5)
 
 
 def test_a_gradient_has_the_precision_of_the_federation(federate):
     found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a processor may only emulate bfloat16
-        federations = [federate(precision=name) for name in ("float32", "bfloat16")]
-    for federation in federations:
+    for name in ("float32", "bfloat16"):
+        federation = federate(precision=name)
         found += federation.ask(loss_gradient, first_jobs(federation, [0]), samples=None)
     assert found[1].dtype == torch.float32
     assert not torch.equal(*found)
@@ -115,15 +100,10 @@ def test_a_gradient_has_the_precision_of_the_federation(federate):
 def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federate):
     federation = federate()
     size = federation.initial().nbytes
-    costs = {}
-    for signature in ("gradient", "loss", "model"):
-        own = {"warm_up": WARM_UP, "signature": signature}
-        _, table = run_alone("signatures", federation, WARM_UP + 1, **own)
-        costs[signature] = table[["bytes_up", "trainings"]].iloc[-1].tolist()
-    parameters = 4 * federation.parameters
-    assert costs["gradient"] == [9 * (size + parameters), 9]
-    assert costs["loss"] == [9 * (size + 4), 9]
-    assert costs["model"] == [9 * size, 9]
+    for signature, more in {"gradient": 4 * federation.parameters, "loss": 4, "model": 0}.items():
+        options = {"warm_up": WARM_UP, "signature": signature}
+        _, table = run_alone("signatures", federation, WARM_UP + 1, **options)
+        assert table[["bytes_up", "trainings"]].iloc[-1].tolist() == [9 * (size + more), 9]
 
 
 def test_a_client_without_gradient_has_no_direction():

@@ -144,6 +144,8 @@ class EMDCFL(Method):
         for owner in pairs.any(dim=1).nonzero().flatten().tolist():
             others = pairs[owner].nonzero().flatten()
             self.scores[owner, others] = yield from self.scored(owner, others)
+        # Row by row, with the number of digits to which the authors round
+        self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
 
     def scored(self, owner: int, others: Tensor) -> Conversation[Tensor]:
         """Return the scores of a client with others, where its model embeds both sides."""
@@ -169,8 +171,6 @@ class EMDCFL(Method):
         _, first = np.unique(labels, return_index=True)
         self.models = self.models[self.labels[first]]
         self.labels, self.neighbourhoods = map(torch.from_numpy, (labels, neighbourhoods))
-        # Row by row, with the number of digits to which the authors round
-        self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
 
     def agreeing(self) -> NDArray[np.bool_]:
         """Return which clients agree, ``[m, m]`` (line 17)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from cflkit.methods.base import Truth, true_labels
 from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
 from cflkit.methods.emd_cfl_clients import SPLITS, Embeddings, embeddings
 
-CLUSTERS = get_args(Clusters)  # which appendix 05b compares
 # Stands for the other client where a client's training and validation samples are compared
 REFERENCE = -1
 
@@ -145,13 +144,11 @@ class EMDOracle(EMDCFL):
         """Return nothing, since nothing is measured."""
         return []
 
-    def round(self, t: int) -> Conversation[None]:
-        """Run a round of EMD-CFL without recording scores, since these are only the truth."""
-        yield from super().round(t)
-        self.scalars = {}
-
     def measure(self, pairs: Tensor) -> Conversation[None]:
-        """Set the score −∞ within a true cluster, and ∞ between two, so that any ε finds them."""
+        """Set the score −∞ within a true cluster, and ∞ between two, so that any ε finds them.
+
+        The scores are not recorded, since they are only the truth.
+        """
         truth = true_labels(self.truth, self.server)
         exact = torch.where(truth[:, None] == truth, -torch.inf, torch.inf).double()
         self.scores = torch.where(pairs, exact, self.scores)

@@ -232,14 +232,14 @@ def cluster_refine(errors: Matrix, k: int) -> Labels:
         raise ValueError(f"{k} clusters need as many models; there are {candidates}")
     labels, available = np.full(n, -1), np.ones(candidates, dtype=bool)
     selected: list[int] = []
-    while len(selected) < k and (labels < 0).any():
+    while len(selected) < k and (labels < 0).any():  # lines 5 to 13
         rest = np.flatnonzero(labels < 0)
         best = np.where(available[:, None], errors[:, rest], np.inf).argmin(axis=0)
         winner = int(np.bincount(best, minlength=candidates).argmax())
         labels[rest[best == winner]] = len(selected)
         selected.append(winner)
         available[winner] = False
-    rest = np.flatnonzero(labels < 0)
+    rest = np.flatnonzero(labels < 0)  # lines 14 to 16
     labels[rest] = errors[selected][:, rest].argmin(axis=0)
     return labels
 

@@ -55,10 +55,8 @@ def labels_of(clusterings: Sequence[Sequence[int] | Labels], server: Server) -> 
     """
     arrays = [np.asarray(labels, dtype=np.int64) for labels in clusterings]
     sizes = [server.num_samples(client) for client in range(server.clients)]
-    if [len(labels) for labels in arrays] != sizes:
-        raise ValueError(
-            f"needs labels for {sizes} samples, not {[len(labels) for labels in arrays]}"
-        )
+    if (counts := [len(labels) for labels in arrays]) != sizes:
+        raise ValueError(f"needs labels for {sizes} samples, not {counts}")
     return arrays
 
 

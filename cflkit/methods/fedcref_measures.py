@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cflkit import metrics
 from cflkit.clustering import Labels
@@ -81,27 +80,6 @@ def wrong_share(edges: Edges, classes: Labels) -> float:
     first, second = np.nonzero(np.triu(edges))
     wrong = (classes[first] != classes[second]) | (classes[first] < 0)
     return float(wrong.mean()) if len(first) else 0.0
-
-
-def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
-    """Measure a clustering of all samples in one place, as of a single client (FedCRef, Table 2).
-
-    Returns
-    -------
-    dict
-        A row of `clusters_of_samples` without the method.
-    """
-    accuracy = metrics.clustering_accuracy(truth, labels)
-    return {
-        "round": 0,
-        "communities": len(np.unique(labels)),
-        "isolated": 0,
-        "wrong": 0.0,
-        "accuracy": accuracy,
-        "worst_accuracy": accuracy,
-        "active": 0,
-        **dict.fromkeys(("owners", "classes", "edges"), ""),
-    }
 
 
 def of_clusters(rows: pd.DataFrame) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """FedCRef as its authors' code does it, its upper bound, and clients without a federation."""
 
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -13,8 +12,6 @@ from cflkit.divergence import Matrix
 from cflkit.federation import Server
 from cflkit.methods.fedcref import FedCRef, stable
 from cflkit.methods.fedcref_clusters import Edges, PerSample, labels_of, true_classes
-
-NORMALISATIONS = get_args(Normalisation)
 
 
 @dataclass(config=STRICT)

@@ -26,7 +26,21 @@ Temperature = Annotated[float, Field(allow_inf_nan=True, ge=-math.inf)]
 
 
 @dataclass(config=STRICT)
-class OCFL(Method):
+class OneShot(Method):
+    """A method that finds its clusters by a clusterer of any kind, as OCFL does with its 𝒜."""
+
+    clusterer: str = "hdbscan"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def known_clusterer(self) -> Self:
+        """Refuse an unknown clusterer, and options that it does not accept."""
+        clustering.make(self.clusterer, **self.options)
+        return self
+
+
+@dataclass(config=STRICT)
+class OCFL(OneShot):
     """One-shot clustered federated learning.
 
     Parameters
@@ -61,8 +75,6 @@ class OCFL(Method):
     the authors' runs: a cluster's mean update is added to its model.
     """
 
-    clusterer: str = "hdbscan"
-    options: dict[str, Any] = field(default_factory=dict)
     p: Norm = 2
     scale: Positive | None = None
     strict: bool = True
@@ -70,12 +82,6 @@ class OCFL(Method):
     before: Temperature = math.inf
     include_buffers: bool = False
     weighting: Weighting = "equal"
-
-    @model_validator(mode="after")
-    def known_clusterer(self) -> Self:
-        """Refuse an unknown clusterer, and options that it does not accept."""
-        clustering.make(self.clusterer, **self.options)
-        return self
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Begin with one cluster of all clients, which has the initial model (lines 5 to 7)."""
@@ -89,7 +95,7 @@ class OCFL(Method):
         if not self.clustered:
             gamma = cosine_divergence(self.vectors(updates))  # line 16
             if self.heats_up(gamma):
-                self.divide(self.clusters(gamma))  # each starts from the global model (line 22)
+                self.divide(self.clusters(gamma))  # each goes on from the global model (line 22)
             if t == 0 or self.clustered:  # so that a record can tell what waiting has changed
                 self.scalars["distances"] = "|".join(f"{value:.4g}" for value in gamma.flat)
         self.add_means(updates, self.labels, jobs.client_of)  # lines 26 to 28

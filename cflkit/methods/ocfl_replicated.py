@@ -7,11 +7,9 @@ split-half reliability; prediction strength (Tibshirani and Walther 2005); stabi
 Braun and Buhmann 2004).
 """
 
-from dataclasses import field
-from typing import Any, Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -19,11 +17,12 @@ from cflkit import clustering, halves
 from cflkit._bounds import STRICT
 from cflkit.divergence import temperature
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import Method, Weighting, local_updates
+from cflkit.methods.base import Weighting, local_updates
+from cflkit.methods.ocfl import OneShot
 
 
 @dataclass(config=STRICT)
-class ReplicatedOCFL(Method):
+class ReplicatedOCFL(OneShot):
     """One-shot clustered federated learning, when odd and even rounds agree on the groups.
 
     Parameters
@@ -45,16 +44,8 @@ class ReplicatedOCFL(Method):
     """
 
     split: Literal["rounds", "samples"] = "rounds"
-    clusterer: str = "hdbscan"
-    options: dict[str, Any] = field(default_factory=dict)
     include_buffers: bool = False
     weighting: Weighting = "equal"
-
-    @model_validator(mode="after")
-    def known_clusterer(self) -> Self:
-        """Refuse an unknown clusterer, and options that it does not accept."""
-        clustering.make(self.clusterer, **self.options)
-        return self
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Begin with one cluster of all clients, and without any sum."""
@@ -62,7 +53,8 @@ class ReplicatedOCFL(Method):
         length = len(initial) if self.include_buffers else server.parameters
         # The sums of each client's updates in the even and in the odd rounds (from 0)
         self.sums = torch.zeros(2, server.clients, length)
-        self.agreed: Tensor | None = None  # the clusters of the last round, if its halves agreed
+        # The clusters of the last round, if its halves agreed
+        self.agreed: clustering.Labels | None = None
 
     def samples_needed(self) -> dict[str, int]:
         """Return that halves of samples need two samples of each client."""
@@ -92,8 +84,7 @@ class ReplicatedOCFL(Method):
         compared = halves.compare(self.sums[0], self.sums[1], clusterer)
         self.scalars = {"agreement": compared.agreement, "shared": compared.shared}
         self.scalars["temperature"] = temperature(compared.divergence)
-        before = None if self.agreed is None else self.agreed.numpy()
-        if halves.replicated(compared, before):
+        if halves.replicated(compared, self.agreed):
             self.divide(compared.labels)
             self.sums = self.sums[:, :0].clone()  # they are needed no more; a view would keep them
-        self.agreed = torch.from_numpy(compared.labels) if compared.agree else None
+        self.agreed = compared.labels if compared.agree else None

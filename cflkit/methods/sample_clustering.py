@@ -7,7 +7,7 @@ without training, for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,12 +16,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike
-from sklearn.metrics import pairwise_distances, silhouette_score
+from sklearn.metrics import pairwise_distances
 from torch import Tensor, nn
 
 from cflkit.clustering import Labels, k_means
 from cflkit.datasets import ImageSet
 from cflkit.federation.clients import as_inputs
+from cflkit.methods.fedcref_clusters import local_clusters
 from cflkit.partition import Partition
 
 
@@ -54,11 +55,9 @@ def first_clusters(
         if name == "dirty-uniform":
             labels.append(dirty_uniform(classes, dirtiness, start))
             continue
-        samples, k = as_inputs(images.images[indices]).flatten(1), len(np.unique(classes))
-        if name == "k-means":
-            labels.append(kmeans(samples, k, start))
-        else:
-            labels.append((dec or DEC()).fit_predict(samples, k, start))
+        cluster = kmeans if name == "k-means" else (dec or DEC()).fit_predict
+        samples = as_inputs(images.images[indices]).flatten(1)
+        labels.append(cluster(samples, len(np.unique(classes)), start))
     return labels
 
 
@@ -96,21 +95,17 @@ def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list
     by Awasthi and Sheffet's method; here, each brings its own ``labels`` ``[n]`` of its
     ``samples`` ``[n, d]``. Returned are the labels ``[n]`` of each client.
     """
-    numbers = [np.unique(local, return_inverse=True)[1] for local in labels]
-    centres = np.array(
-        [
-            np.asarray(x)[local == cluster].mean(axis=0)
-            for x, local in zip(samples, numbers, strict=True)
-            for cluster in range(local.max() + 1)
-        ]
-    )
-    seeds = list(centres[: min(k, numbers[0].max() + 1)])  # of any client; then the farthest ones
-    while len(seeds) < k:
+    clusters = local_clusters(labels)
+    pairs = list(zip(clusters.owner, clusters.samples, strict=True))
+    centres = np.array([np.asarray(samples[c])[members].mean(axis=0) for c, members in pairs])
+    seeds = list(centres[: min(k, np.sum(clusters.owner == 0))])  # of any client
+    while len(seeds) < k:  # then the farthest ones
         seeds.append(centres[pairwise_distances(centres, seeds).min(axis=1).argmax()])
     joined = pairwise_distances(centres, seeds).argmin(axis=1)  # a step of Lloyd's algorithm
-    ends = np.cumsum([local.max() + 1 for local in numbers])
-    of_clients = np.split(joined, ends[:-1])
-    return [names[local] for names, local in zip(of_clients, numbers, strict=True)]
+    whole = [np.empty(len(local), dtype=np.int64) for local in labels]
+    for (client, members), cluster in zip(pairs, joined, strict=True):
+        whole[client][members] = cluster
+    return whole
 
 
 @dataclass(frozen=True)
@@ -210,13 +205,3 @@ def target_distribution(q: Tensor) -> Tensor:
     """Compute the more certain target ``[n, k]``, which favours small clusters (equation 3)."""
     p = q.square() / q.sum(dim=0)
     return p / p.sum(dim=1, keepdim=True)
-
-
-def best_by_silhouette(points: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
-    """Find the number of clusters whose ``labels`` have the largest silhouette.
-
-    ``points`` has the samples' positions ``[n, d]``; for its Global DEC, the FedCRef paper takes
-    those in a plane, by t-SNE. Returned are the best number and all silhouettes.
-    """
-    scores = {k: float(silhouette_score(points, clusters)) for k, clusters in labels.items()}
-    return max(scores, key=lambda k: scores[k]), scores

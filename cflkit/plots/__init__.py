@@ -12,22 +12,19 @@ from numpy.typing import ArrayLike
 
 from cflkit.metrics import renamed
 from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames, style
-from cflkit.plots.papers import agreements, associations, associations_key, ranges, thresholds
+from cflkit.plots.papers import associations, associations_key, ranges
 from cflkit.plots.updates import openings, umbrella
 
 __all__ = [
     "COLOURS",
     "MARKERS",
-    "agreements",
     "associations",
     "associations_key",
     "class_counts",
     "cluster_borders",
     "clusterings",
     "divergence",
-    "grid",
     "image_grid",
-    "learning_gap",
     "openings",
     "over_rounds",
     "png_of",
@@ -37,12 +34,11 @@ __all__ = [
     "show",
     "show_frames",
     "style",
-    "thresholds",
     "umbrella",
 ]
 
-# The height in pixels of a row of features
-STRIP = 6
+# In pixels: the height of a row of features, and what stands between images
+STRIP, GAP = 6, 2
 
 
 def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axes:
@@ -58,17 +54,15 @@ def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axe
         pictures = np.repeat(shades[:, None, None], STRIP, axis=2)
     if np.issubdtype(pictures.dtype, np.floating):
         pictures = np.rint(pictures.clip(0, 1) * 255)
-    count, channels, height, width = pictures.shape
-    rows = -(-count // columns)
-    gap = 2
-    white = 0 if channels == 1 else 255  # grey images are drawn as ink on paper
-    sheet = np.full((rows * (height + gap), columns * (width + gap), channels), white, np.uint8)
-    for number, picture in enumerate(pictures):
-        top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
-        sheet[top : top + height, left : left + width] = picture.transpose(1, 2, 0)
+    # Grey images are drawn as ink on paper
+    white, cmap = (0, "gray_r") if pictures.shape[1] == 1 else (255, None)
+    room = (0, -len(pictures) % columns), (0, 0), (0, GAP), (0, GAP)
+    cells = np.pad(pictures.astype(np.uint8), room, constant_values=white)
+    channels, height, width = cells.shape[1:]
+    sheet = cells.reshape(-1, columns, channels, height, width).transpose(0, 3, 1, 4, 2)
+    sheet = sheet.reshape(-1, columns * width, channels).squeeze()
     axes = axes or plt.gca()
-    cmap = "gray_r" if channels == 1 else None
-    axes.imshow(sheet.squeeze(), cmap=cmap, vmin=0, vmax=255, interpolation="nearest")
+    axes.imshow(sheet, cmap=cmap, vmin=0, vmax=255, interpolation="nearest")
     axes.set_axis_off()
     return axes
 
@@ -152,48 +146,6 @@ def over_rounds(
         axes.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel="round", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return axes
-
-
-def learning_gap(table: pd.DataFrame, axes: Axes | None = None) -> Axes:
-    """Draw one segment per method of a history's table, from GF1 (hollow) to PF1 (filled).
-
-    Both are means over the rounds with an evaluation on the central test set. The figure follows
-    Figure 2 of both OCFL papers, whose segments have GF1 below and PF1 above.
-    """
-    axes = axes or plt.gca()
-    both = table.dropna(subset=["gf1", "pf1"])
-    means = both.groupby("method", sort=False)[["gf1", "pf1"]].mean()
-    places, colour = range(len(means)), COLOURS[0]
-    axes.vlines(places, means["gf1"], means["pf1"], color=colour, linewidth=3, alpha=0.5)
-    axes.plot(places, means["gf1"], "o", color=colour, mfc="white", label="GF1, central test set")
-    axes.plot(places, means["pf1"], "o", color=colour, label="PF1, own test sets")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    axes.set(ylabel="F1, mean over rounds", ylim=(0, 1))
-    axes.set_xticks(places, list(means.index), rotation=30, ha="right")
-    return axes
-
-
-def grid(
-    values: ArrayLike,
-    rows: Sequence[object],
-    columns: Sequence[object],
-    texts: Sequence[Sequence[str]],
-    axes: Axes | None = None,
-) -> Axes:
-    """Draw values ``[rows, columns]`` in [0, 1] as coloured cells with texts; NaN is grey."""
-    axes = axes or plt.gca()
-    shades = np.asarray(values, dtype=float)
-    colours = plt.get_cmap("viridis").with_extremes(bad="0.92")
-    axes.imshow(np.ma.masked_invalid(shades), cmap=colours, vmin=0, vmax=1, aspect="auto")
-    for (row, column), value in np.ndenumerate(shades):
-        colour = "white" if value < 0.6 else "black"
-        text = texts[row][column]
-        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
-    axes.set_xticks(range(len(columns)), [str(name) for name in columns])
-    axes.set_yticks(range(len(rows)), [str(name) for name in rows])
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
     return axes
 
 

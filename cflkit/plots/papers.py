@@ -1,6 +1,6 @@
-"""Figures of one paper's idea: EMD-CFL's thresholds and agreements, FedCRef's associations."""
+"""Figures of one paper's idea: EMD-CFL's thresholds, FedCRef's associations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -9,10 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import ArrayLike
 
-from cflkit.metrics import renamed
-from cflkit.plots.page import COLOURS, MARKERS
+from cflkit.plots.page import COLOURS
 
 # A range of thresholds, and one within which none works
 RANGE: dict[str, Any] = {"color": COLOURS[0], "linewidth": 6}
@@ -46,60 +44,6 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
     axes.margins(y=0.05)
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.3)
-    return axes
-
-
-def thresholds(
-    aris: ArrayLike, steps: Sequence[float], shares: Sequence[float], axes: Axes | None = None
-) -> Axes:
-    """Draw an ARI ``[R, S]`` for R shares of the dimensions and S thresholds of EMD-CFL.
-
-    Cells with the true clusters have a 1.
-    """
-    axes = axes or plt.gca()
-    values = np.asarray(aris, dtype=float).reshape(len(shares), len(steps))
-    if len(shares):
-        axes.imshow(values, vmin=0, vmax=1, cmap="YlGnBu", aspect="auto")
-    for row, column in np.argwhere(values == 1):
-        axes.text(column, row, "1", ha="center", va="center", color="white", fontsize=8)
-    places = range(0, len(steps), max(1, len(steps) // 4))
-    axes.set_xticks(places, [f"{steps[place]:.2g}" for place in places])
-    axes.set_yticks(range(len(shares)), [f"{share:.0%}" for share in shares])
-    axes.set(xlabel="threshold ε", ylabel="dimensions kept")
-    return axes
-
-
-def agreements(
-    edges: ArrayLike, clusters: ArrayLike, labels: ArrayLike, axes: Axes | None = None
-) -> Axes:
-    """Draw which clients agree: clients on a circle, and a line per agreement.
-
-    Parameters
-    ----------
-    edges : array_like
-        ``[m, m]``, bool: whether two clients agree.
-    clusters, labels : array_like
-        ``[m]``, the true clusters, which decide a client's marker, and the clusters found. A
-        client has the number and the colour of the cluster found; numbers are matched to the truth.
-    axes : Axes, optional
-        Where to draw.
-    """
-    axes = axes or plt.gca()
-    truth, joined = np.asarray(clusters), np.asarray(edges, dtype=bool)
-    angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
-    x, y = np.cos(angles), np.sin(angles)
-    for first, second in np.argwhere(np.triu(joined, 1)):
-        pair, wrong = [first, second], truth[first] != truth[second]
-        colour, line = ("black", "--") if wrong else ("0.6", "-")
-        axes.plot(x[pair], y[pair], color=colour, linestyle=line, linewidth=1, zorder=0)
-    known = np.max(truth) + 1  # as `renamed` counts
-    for client, label in enumerate(renamed(truth, labels).tolist()):
-        marker = MARKERS[int(truth[client]) % len(MARKERS)]
-        colour = COLOURS[label % len(COLOURS)] if label < known else "0.45"
-        axes.plot(x[client], y[client], marker, color=colour, markersize=15)
-        axes.text(x[client], y[client], label, ha="center", va="center", color="white", fontsize=9)
-    axes.set(aspect="equal", xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
-    axes.set_axis_off()
     return axes
 
 

@@ -385,13 +385,16 @@ words_of = {
     p: ", ".join(map(str, n)) + f"\nARI {mean_ari[p]:.2f}" for p, n in clusters_found.items()
 }
 figure, ax = plt.subplots(figsize=(4.4, 2.1))
-plots.grid(
-    [[mean_ari[eps1, eps2] for eps2 in larger] for eps1 in smaller],
-    smaller,
-    larger,
-    [[words_of[eps1, eps2] for eps2 in larger] for eps1 in smaller],
-    ax,
-)
+aris = np.reshape([mean_ari[p] for p in gridded], (len(smaller), len(larger)))
+ax.imshow(aris, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+for (row, column), ari in np.ndenumerate(aris):
+    text = words_of[smaller[row], larger[column]]
+    colour = "white" if ari < 0.6 else "black"
+    ax.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+ax.set_xticks(range(len(larger)), map(str, larger))
+ax.set_yticks(range(len(smaller)), map(str, smaller))
+ax.spines[:].set_visible(False)
+ax.tick_params(length=0)
 ax.set(xlabel="$\\varepsilon_2$ (largest norm above)", ylabel="$\\varepsilon_1$ (mean below)")
 plots.show(
     figure,

@@ -41,7 +41,7 @@ from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl
 from cflkit.methods.emd_cfl_clients import shared_projection
-from cflkit.methods.emd_cfl_variants import CLUSTERS, clusters_of
+from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.partition import Partition, shifts
 from cflkit.reproduce import claims, papers, records
 from cflkit.reproduce.papers.emd_cfl import working_range
@@ -370,12 +370,28 @@ print(f"ARI {metrics.agreement(split.clusters, labels)['ari']:.2f}")
 # for all values between. Predict the three graphs before you look.
 
 
-# %%
+# %% tags=["hide-input"]
 def draw_agreements(threshold, ax):
-    """The graph of agreements and its clusters; returns their ARI."""
-    found, _ = clusters_of(scores, threshold, run.clusters)
-    plots.agreements(emd_cfl.agreements(scores, threshold), split.clusters, found, ax)
-    value = metrics.agreement(split.clusters, found)["ari"]
+    """The graph of agreements, with the clients on a circle, and its clusters; returns their ARI.
+
+    A client's marker shows its true cluster. Its number and its colour show the cluster found.
+    """
+    truth, (found, _) = split.clusters, clusters_of(scores, threshold, run.clusters)
+    angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
+    x, y = np.cos(angles), np.sin(angles)
+    for pair in np.argwhere(np.triu(emd_cfl.agreements(scores, threshold), 1)):
+        colour, line = ("0.6", "-") if len(set(truth[pair])) == 1 else ("black", "--")
+        ax.plot(x[pair], y[pair], color=colour, linestyle=line, linewidth=1, zorder=0)
+    for client, label in enumerate(metrics.renamed(truth, found).tolist()):
+        matches = label <= max(truth)  # as `renamed` counts
+        colour = plots.COLOURS[label % len(plots.COLOURS)] if matches else "0.45"
+        marker = plots.MARKERS[truth[client] % len(plots.MARKERS)]
+        ax.plot(x[client], y[client], marker, color=colour, markersize=15)
+        words = {"ha": "center", "va": "center", "color": "white", "fontsize": 9}
+        ax.text(x[client], y[client], label, **words)
+    ax.set(aspect="equal", xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
+    ax.set_axis_off()
+    value = metrics.agreement(truth, found)["ari"]
     ax.set_title(f"ε = {threshold:.3g}, ARI {value:.2f}")
     return value
 
@@ -456,7 +472,8 @@ print(f"gap rule: ε = {epsilon_by_gap(scores):.3f}, ARI {value:.2f}")
 # %% tags=["nbval-check-output"]
 torn = scores.copy()
 torn[0, 1] = run.epsilon
-of_torn = {kind: clusters_of(torn, run.epsilon, kind)[0] for kind in CLUSTERS}
+rules = ("neighbourhoods", "components")
+of_torn = {rule: clusters_of(torn, run.epsilon, rule)[0] for rule in rules}
 for kind, found in of_torn.items():
     print(f"{kind:15s}", *found)
 
@@ -797,8 +814,13 @@ for solver, strength in (("exact", None), ("Sinkhorn", 0.1)):
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.1), sharey=True)
 for (solver, values), ax in zip(grids.items(), axes, strict=True):
-    plots.thresholds(values, steps, shares, ax)
-    ax.set_title(solver)
+    ax.imshow(values, vmin=0, vmax=1, cmap="YlGnBu", aspect="auto")
+    for row, column in np.argwhere(np.array(values) == 1):
+        ax.text(column, row, "1", ha="center", va="center", color="white", fontsize=8)
+    shown = range(0, len(steps), 3)
+    ax.set_xticks(shown, [f"{steps[number]:.2g}" for number in shown])
+    ax.set_yticks(range(len(shares)), [f"{share:.0%}" for share in shares])
+    ax.set(title=solver, xlabel="threshold ε", ylabel="dimensions kept")
 axes[1].set_ylabel("")
 figure.colorbar(axes[0].images[0], ax=axes, label="ARI")
 plots.show(

@@ -33,13 +33,13 @@ import numpy as np
 import torch
 from IPython.display import display
 from sklearn.manifold import TSNE
+from sklearn.metrics import silhouette_score
 
 from cflkit import datasets, metrics, partition, plots, simulation
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import fedcref
 from cflkit.methods.fedcref_clusters import LocalClusters, reconstruction_errors, true_classes
-from cflkit.methods.fedcref_measures import centralised, wrong_share
-from cflkit.methods.fedcref_variants import NORMALISATIONS
+from cflkit.methods.fedcref_measures import wrong_share
 from cflkit.methods import sample_clustering
 from cflkit.reproduce import claims, papers, records
 
@@ -340,7 +340,8 @@ others = np.flatnonzero(foreign[asked] & ~alike[asked])
 other = others[0] if len(others) else same
 example = {"of the same class": same, "of another class": other}
 errors_asked = everywhere[clusters.owner[asked]][:, clusters.samples[asked]]
-kinds_of_d = {kind: with_options(normalisation=kind) for kind in NORMALISATIONS}
+normalisations = ("min-max", "absolute")
+kinds_of_d = {kind: with_options(normalisation=kind) for kind in normalisations}
 d_asked = {kind: own.differences(errors_asked, asked) for kind, own in kinds_of_d.items()}
 for title, r in example.items():
     within = (d_asked[run.normalisation][r] <= run.theta).mean()
@@ -354,7 +355,7 @@ for title, r in example.items():
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 3.3), sharex="row", sharey=True)
-signs = dict(zip(NORMALISATIONS, ("$\\tilde d_k$", "$d_k$"), strict=True))
+signs = dict(zip(normalisations, ("$\\tilde d_k$", "$d_k$"), strict=True))
 for column, (title, r) in enumerate(example.items()):
     for ax, (kind, sign) in zip(axes[:, column], signs.items(), strict=True):
         widest = max(d_asked[kind][network].max() for network in example.values())
@@ -365,7 +366,7 @@ for column, (title, r) in enumerate(example.items()):
         if kind == run.normalisation:
             ax.axvline(run.theta, color="black", linestyle="--", label="θ")
 axes[0, 0].yaxis.get_major_locator().set_params(integer=True)
-axes[NORMALISATIONS.index(run.normalisation), 0].legend()
+axes[normalisations.index(run.normalisation), 0].legend()
 plots.show(
     figure,
     3,
@@ -794,7 +795,7 @@ def joined(method):
 vectors = [images.images[own].flatten(1).numpy() / 255 for own in split.train]
 guesses = [{k: sample_clustering.kmeans(x, k, run.seed) for k in range(2, 8)} for x in vectors]
 guessed = [
-    sample_clustering.best_by_silhouette(x, tried)[0]
+    max(tried, key=lambda k, x=x, tried=tried: silhouette_score(x, tried[k]))
     for x, tried in zip(vectors, guesses, strict=True)
 ]
 told = sample_clustering.first_clusters("k-means", images, split, seed=run.seed)
@@ -941,15 +942,20 @@ perplexity = min(30, (len(pixels) - 1) / 3)
 plane = TSNE(perplexity=perplexity, random_state=run.seed).fit_transform(pixels)
 numbers = range(max(2, images.classes - 3), images.classes + 4)
 tried = central.fit_each(pixels, numbers, run.seed)
-best_k, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
+silhouettes = {k: silhouette_score(plane, clusters) for k, clusters in tried.items()}
+best_k = max(silhouettes, key=silhouettes.get)
 
 # %% tags=["record"]
-by_k = {k: centralised(images.labels[pooled], tried[k]) for k in tried}
+by_k = {k: metrics.clustering_accuracy(images.labels[pooled], tried[k]) for k in tried}
 if run.clustering == "dec" and history.rows[-1]["method"] != "Global DEC":
-    history.rows.append({"method": "Global DEC", **by_k[best_k]})
-for k, row in by_k.items():
+    # As of a single client, without associations
+    row = {name: 0 for name in history.rows[0] if name not in metrics.COSTS}
+    row |= {"method": "Global DEC", "communities": len(np.unique(tried[best_k]))}
+    row |= dict.fromkeys(("accuracy", "worst_accuracy"), by_k[best_k])
+    history.rows.append(row | dict.fromkeys(("owners", "classes", "edges"), ""))
+for k, accuracy in by_k.items():
     mark = "  <- chosen" if k == best_k else ""
-    print(f"K = {k:2d}: silhouette {silhouettes[k]:.3f}, ACC {row['accuracy']:.2f}{mark}")
+    print(f"K = {k:2d}: silhouette {silhouettes[k]:.3f}, ACC {accuracy:.2f}{mark}")
 record = records.write(run_name, run, history, federation)
 
 # %% [markdown]
