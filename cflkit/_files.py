@@ -25,10 +25,7 @@ def check_regular(path: Path) -> Path:
 
 def expanded(path: str | Path) -> Path:
     """Return a path with the home folder for ``~``; the name of no user stays as it is."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (`Path.expanduser` raises for no user)
 
 
 def unwritable(path: Path, error: BaseException) -> OSError:

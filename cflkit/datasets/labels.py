@@ -39,14 +39,14 @@ def numbered(labels: Array, classes: Sequence[str], what: str) -> Labels:
 
 
 def names_in(labels: Array, what: str) -> tuple[list[str], Labels]:
-    """Return the distinct names, and for each label ``[N]`` which of them it is."""
+    """Return the distinct names, and for each label ``[N]`` which of them it is.
+
+    A `UnicodeError` says that a name is not UTF-8.
+    """
     flat = flattened(labels, what)
-    try:
-        texts = np.char.decode(flat, "utf-8") if flat.dtype.kind == "S" else flat.astype(str)
-        values, places = np.unique(texts, return_inverse=True)
-        return checked_names(values.tolist(), what), places.astype(np.int64)
-    except UnicodeError as error:
-        raise DatasetError(f"{what} have names that are not UTF-8 ({error})") from error
+    texts = np.char.decode(flat, "utf-8") if flat.dtype.kind == "S" else flat.astype(str)
+    values, places = np.unique(texts, return_inverse=True)
+    return checked_names(values.tolist(), what), places.astype(np.int64)
 
 
 def checked_names(names: Sequence[str], what: str) -> list[str]:

@@ -95,40 +95,24 @@ def from_arrays(arrays: Mapping[str, Array], path: Path, md5: str, notes: Counte
     [kind] = kinds
     known = {kind, "labels", "domains", "clients", *tests}
     notes.update(f"array {key!r}" for key in arrays if key not in known)
-    convert = as_images if kind == "images" else as_features
-    keys = [key for key in ("domains", "clients") if key in arrays]
-    numbers = {key: torch.from_numpy(whole(arrays[key], f"{path}: {key}", True)) for key in keys}
-    pool = convert(arrays[kind], f"{path}: {kind}")
-    labels, test_labels, names = labels_in(arrays, path)
-    return ImageSet(
-        path.name if path.is_dir() else path.stem,
-        pool,
-        labels,
-        convert(arrays[f"test_{kind}"], f"{path}: test_{kind}") if tests else pool[:0],
-        test_labels,
-        classes=int(labels.max()) + 1,
-        domains=numbers.get("domains"),
-        files={path.name: md5},
-        owners=numbers.get("clients"),
-        class_names=names,
-    )
-
-
-def labels_in(
-    arrays: Mapping[str, Array], path: Path
-) -> tuple[Tensor, Tensor, tuple[str, ...] | None]:
-    """Return the labels of the pool and of the test set, and the names of classes if they have any.
-
-    Names of both are numbered together.
-    """
-    keys, names = [key for key in ("labels", "test_labels") if key in arrays], None
-    if all(arrays[key].dtype.kind in "US" for key in keys):  # texts
+    names = None
+    if arrays["labels"].dtype.kind in "US":  # texts
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
-        numbers = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
-    else:
-        numbers = [whole(arrays[key], f"{path}: {key}", key == "labels") for key in keys]
-    labels, *tests = map(torch.from_numpy, numbers)
-    return labels, tests[0] if tests else labels[:0], names
+    numbers: dict[str, Tensor] = {}
+    for key in [key for key in ("labels", "test_labels", "domains", "clients") if key in arrays]:
+        if names and "labels" in key:  # those of both sets are numbered together
+            values = numbered(arrays[key], names, f"{path}: {key}")
+        else:
+            values = whole(arrays[key], f"{path}: {key}", every=key != "test_labels")
+        numbers[key] = torch.from_numpy(values)
+    convert = as_images if kind == "images" else as_features
+    pool = convert(arrays[kind], f"{path}: {kind}"), numbers["labels"]
+    test = pool[0][:0], pool[1][:0]
+    if tests:
+        test = convert(arrays[f"test_{kind}"], f"{path}: test_{kind}"), numbers["test_labels"]
+    name, classes = path.name if path.is_dir() else path.stem, int(numbers["labels"].max()) + 1
+    domains, owners = numbers.get("domains"), numbers.get("clients")
+    return ImageSet(name, *pool, *test, classes, domains, {path.name: md5}, owners, names)
 
 
 def with_test_set(images: ImageSet) -> ImageSet:
@@ -141,9 +125,7 @@ def with_test_set(images: ImageSet) -> ImageSet:
     except ValueError as error:
         fault = f"{images.name}: a fifth of each class cannot become the test set ({error})"
         raise DatasetError(f"{fault}; give a test set of your own, or more samples") from error
-    halves: dict[str, Any] = {"test_images": images.images[test]}
-    halves["test_labels"] = images.labels[test]
-    for name in ("images", "labels", "domains", "owners"):
-        values = getattr(images, name)
-        halves[name] = None if values is None else values[pool]
-    return replace(images, **halves)
+    parts = {name: getattr(images, name) for name in ("images", "labels", "domains", "owners")}
+    kept: dict[str, Any] = {name: part[pool] for name, part in parts.items() if part is not None}
+    tests = images.images[test], images.labels[test]
+    return replace(images, **kept, test_images=tests[0], test_labels=tests[1])
