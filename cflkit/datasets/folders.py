@@ -37,7 +37,6 @@ LITTER = {"thumbs.db", "desktop.ini", ".ds_store"}
 @cache
 def endings() -> dict[str, str]:
     """Return the endings of file names that can be read here, each with its format."""
-    PIL.Image.init()
     known = PIL.Image.registered_extensions().items()
     return {end: form for end, form in known if form in FORMATS and form in PIL.Image.OPEN}
 
@@ -119,8 +118,7 @@ def read(path: Path, notes: Counter[str]) -> NDArray[np.uint8]:
     """Read a picture as ``[height, width, 3]``, as it is to be seen."""
     with opened(path) as picture:
         if picture.mode[0] in "IF":  # the conversion to RGB would clip them
-            fault = "has more than 8 bits per pixel; give floats in an .npz file"
-            raise DatasetError(f"{path} {fault}")
+            raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz")
         if (pages := getattr(picture, "n_frames", 1)) > 1:
             notes["further page of a file"] += pages - 1
         upright = exif_transpose(picture)
@@ -136,9 +134,8 @@ def read(path: Path, notes: Counter[str]) -> NDArray[np.uint8]:
 @contextmanager
 def opened(path: Path) -> Iterator[PIL.Image.Image]:
     """Open a picture for the block, in which damage to its file becomes a `DatasetError`."""
-    formats = tuple(endings().values())
     with (
         reading(path, "whole pictures are taken"),
-        PIL.Image.open(check_regular(path), formats=formats) as picture,
+        PIL.Image.open(check_regular(path), formats=[*endings().values()]) as picture,
     ):
         yield picture

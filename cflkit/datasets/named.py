@@ -16,7 +16,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -139,10 +139,9 @@ def kmnist_test(files: DataFiles) -> Sequence[Array]:
 
 def first_of_each(labels: Array, count: int) -> NDArray[np.bool_]:
     """Return a mask ``[N]`` of the first ``count`` samples of each class."""
-    mask = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        mask[np.flatnonzero(labels == label)[:count]] = True
-    return mask
+    import pandas as pd
+
+    return (pd.Series(labels).groupby(labels).cumcount() < count).to_numpy()
 
 
 def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
@@ -244,7 +243,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
             raise DatasetError(f"{files.name}: {folder / domain} has {size}")
         images.append(pixels.numpy())
         labels.append(numbers)
-    paths = chain.from_iterable(folder.glob(f"{domain}/*/*.[jp][pn]g") for domain in PACS)
+    paths = [path for domain in PACS for path in folder.glob(f"{domain}/*/*.[jp][pn]g")]
     files.md5["PACS"] = md5_of_folder(folder, paths)
     pool, numbers = np.concatenate(images), np.concatenate(labels)
     return pool, numbers, pool[:0], numbers[:0], np.repeat(np.arange(4), list(PACS.values()))
