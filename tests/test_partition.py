@@ -181,6 +181,15 @@ def test_validation_samples_are_taken_from_the_training_samples(share, seed):
     assert all(map(np.array_equal, split.test, whole.test))
 
 
+def test_a_partition_gives_its_clients_in_another_order():
+    whole, order = partition.with_validation(make(clients=6), 0.2), [5, 0, 3]
+    taken = whole.take(order)
+    for name, held in whole.splits.items():
+        assert all(map(np.array_equal, taken.splits[name], [held[client] for client in order]))
+    assert taken.clusters.tolist() == whole.clusters[order].tolist()
+    assert whole.take(range(6)).hash == whole.hash != taken.hash
+
+
 def test_four_draws_are_enough_for_a_client():
     for split in (make(clients=3, draws=4), partition.iid(numbers(), clients=3, draws=4)[1]):
         assert min(map(len, split.train + split.test)) >= 1

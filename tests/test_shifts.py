@@ -172,23 +172,17 @@ def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
         assert sorted(np.concatenate(held)) == np.flatnonzero(domains == 0).tolist()
 
 
-def test_a_domain_has_as_many_clients_as_its_images_allow(colourful):
-    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).long())
-    _, split = shifts.make(own, "domains", samples=220)
-    assert split.clusters.tolist() == [0, 0, 1, 1, 1, 1]
-    held = [np.concatenate([split.splits[name][c] for name in split.splits]) for c in range(6)]
-    assert min(map(len, held)) >= 220
-    with pytest.raises(PartitionError, match="domain 0 has 501 images, but samples is 600"):
-        shifts.make(own, "domains", samples=600)
-
-
-def test_pacs_has_eighteen_clients(pool_of):
-    """A split does not depend on the pixels; `test_real_data` has the sizes of the domains."""
+def test_a_domain_has_as_many_clients_as_its_images_allow(pool_of):
+    """A split does not depend on the pixels; `test_real_data` has the sizes of PACS's domains."""
     domains = torch.arange(4).repeat_interleave(torch.tensor([2048, 2344, 1670, 3929]))
     pacs = dataclasses.replace(pool_of(torch.arange(len(domains)) % 7), domains=domains)
-    _, split = shifts.make(pacs, "domains", published=True)
-    assert np.bincount(split.clusters).tolist() == [4, 4, 3, 7]
-    assert min(map(len, split.train)) >= 250
+    for samples, least, clients in ((None, 500, [4, 4, 3, 7]), (600, 600, [3, 3, 2, 6])):
+        _, split = shifts.make(pacs, "domains", samples=samples, published=True)
+        assert np.bincount(split.clusters).tolist() == clients
+        held = zip(*split.splits.values(), strict=True)
+        assert min(sum(map(len, parts)) for parts in held) >= least
+    with pytest.raises(PartitionError, match="domain 2 has 1670 images, but samples is 2000"):
+        shifts.make(pacs, "domains", samples=2000)
 
 
 @pytest.mark.slow
