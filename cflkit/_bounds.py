@@ -83,19 +83,14 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near!r}?" if near else ""
 
 
-# How a message repeats a value: a long or nested one in part
-SHORT = reprlib.Repr()
-SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 200
-
-
 def one_line(error: ValidationError) -> str:
     """Return pydantic's report in one line: for each name, what is wrong, and the value given.
 
-    The first three faults are reported.
+    The first three faults are reported, and of a long or nested value a part.
     """
     return "; ".join(
         f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg'].removeprefix('Value error, ')}"
-        + (f" (is {SHORT.repr(e['input'])})" if e["loc"] and e["type"] != "missing" else "")
+        + (f" (is {reprlib.repr(e['input'])})" if e["loc"] and e["type"] != "missing" else "")
         for e in error.errors()[:3]
     )
 

@@ -1,5 +1,6 @@
 """What holds for all files that the kit reads or writes: numbers, no devices, no leftovers."""
 
+import contextlib
 import errno
 import json
 import os
@@ -25,10 +26,7 @@ def check_regular(path: Path) -> Path:
 
 def expanded(path: str | Path) -> Path:
     """Return a path with the home folder for ``~``; the name of no user stays as it is."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (`Path.expanduser` raises for no user)
 
 
 def unwritable(path: Path, error: BaseException) -> OSError:
@@ -48,10 +46,16 @@ def abandoned(draft: Path) -> bool:
 
     Numbers are given again: a process that began after the draft was last changed is another one.
     """
+    import psutil  # only here, since few processes need it
+
     numbers = [int(part) for part in draft.name.split(".") if part.isdecimal()]
-    return bool(numbers) and not any(
-        number != os.getpid() and was_there(number, draft) for number in numbers
-    )
+    for number in numbers:
+        with contextlib.suppress(psutil.Error, OSError, OverflowError):  # there is no such process
+            # A second more, since the two clocks differ by parts of one
+            changed = draft.lstat().st_mtime + 1
+            if number != os.getpid() and psutil.Process(number).create_time() <= changed:
+                return False
+    return bool(numbers)
 
 
 def sweep(folder: Path, pattern: str) -> None:
@@ -61,14 +65,3 @@ def sweep(folder: Path, pattern: str) -> None:
             shutil.rmtree(draft, ignore_errors=True)
         else:
             draft.unlink(missing_ok=True)
-
-
-def was_there(number: int, draft: Path) -> bool:
-    """Return whether a process lives that is not younger than a draft."""
-    import psutil  # only here, since few processes need it
-
-    try:
-        # A second more, since the two clocks differ by parts of one
-        return psutil.Process(number).create_time() <= draft.lstat().st_mtime + 1
-    except (psutil.Error, OSError, OverflowError):
-        return False

@@ -58,19 +58,6 @@ def test_in_each_random_round_each_cluster_has_somebody(groups, rounds, seed):
     assert torch.equal(there, changes.presence("random", truth, rounds, 0, seed))
 
 
-def test_a_partition_gives_its_clients_in_another_order():
-    run = emd_cfl.Parameters(**SMALL)
-    _, split = emd_cfl.data(run)
-    order = [5, 0, 3]
-    taken = split.take(order)
-    assert taken.clients == 3
-    for name, held in split.splits.items():
-        for new, old in enumerate(order):
-            assert np.array_equal(taken.splits[name][new], held[old])
-    assert np.array_equal(taken.clusters, split.clusters[order])
-    assert split.take(range(6)).hash == split.hash != taken.hash
-
-
 def test_clusters_may_have_been_left_out():
     assert changes.affected("join", [0, 0, 2, 2]) == [1, 3]
     assert changes.affected("drift", [0, 0, 2, 2]) == [1, 2]

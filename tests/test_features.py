@@ -8,7 +8,7 @@ from torch import nn
 
 from cflkit import models
 from cflkit.federation import Federation
-from cflkit.partition import PartitionError, features
+from cflkit.partition import features
 from cflkit.reproduce import ledger
 from cflkit.reproduce.papers import tutorial
 from cflkit.reproduce.parameters import ParameterError
@@ -55,18 +55,6 @@ def test_no_sample_has_two_clients_and_the_new_ones_are_the_central_test_set(mad
     assert np.array_equal(np.sort(held), np.arange(len(samples.labels)))
     central = samples.images[np.concatenate(split.test)]
     assert torch.equal(samples.test_images, central)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        *(({"clients": clients}, "needs a multiple of 3 clients") for clients in (0, 7)),
-        *(({"seed": seed}, "seed") for seed in (None, 1.5, 2**32)),
-    ],
-)
-def test_unequal_clusters_and_seeds_that_cannot_be_drawn_again_are_refused(options, said):
-    with pytest.raises(PartitionError, match=said):
-        features.class_bumps(**options)
 
 
 def test_height_and_seed_change_the_samples_and_clients_their_number():

@@ -31,46 +31,32 @@ def pick(rng, *choices):
 def pixels(rng, n):
     """Draw images of any type and shape; most of them as they should be."""
     side = [int(rng.integers(1, 6)), int(rng.integers(2, 6))]
-    shape = pick(rng, [n, *side], [n, *side, 3], [n, 3, *side], [n, 1, *side])
-    byte = rng.integers(0, 256, shape)
-    right = [lambda: byte.astype(np.uint8), lambda: byte > 127]
-    right += [lambda: (byte / 255).astype(pick(rng, np.float16, np.float32, ">f8"))]
-    wrong = [
-        lambda: byte.astype(pick(rng, np.int64, np.uint16, np.float64, np.complex64, object, "U3")),
-        lambda: byte * 16,
-        lambda: (byte > 127).astype(pick(rng, np.uint8, np.int32, np.float64)),
-        lambda: byte / 127.5 - 1,
-        lambda: np.where(byte > 250, pick(rng, np.nan, np.inf, 1e300), byte / 255),
-        lambda: byte.astype(np.uint8).reshape(n, -1)[:, : pick(rng, 0, 1, 9)],
-        lambda: byte.astype(np.uint8)[: rng.integers(n)],
-        lambda: byte.astype(np.uint8)[..., None],
-    ]
-    return pick(rng, *(right if rng.random() < 0.8 else wrong))()
+    byte = rng.integers(0, 256, pick(rng, [n, *side], [n, *side, 3], [n, 3, *side], [n, 1, *side]))
+    small, share = byte.astype(np.uint8), byte / 255
+    if rng.random() < 0.8:
+        return pick(rng, small, byte > 127, share.astype(pick(rng, np.float16, np.float32, ">f8")))
+    types = np.int64, np.uint16, np.float64, np.complex64, object, "U3"
+    wrong = [byte.astype(pick(rng, *types)), small > 1, (byte > 127).astype(np.uint8), 2 * share]
+    wrong += [np.where(byte > 250, pick(rng, np.nan, np.inf, 1e300), share), small[..., None]]
+    wrong += [small.reshape(n, -1)[:, : pick(rng, 0, 1, 9)], small[: rng.integers(n)]]
+    return pick(rng, *wrong)
 
 
 def numbers(rng, n):
     """Draw labels in any form; most of them as they should be."""
     which = rng.permutation(np.arange(n) % pick(rng, 2, 3))
-    right = [lambda: which.astype(pick(rng, np.int64, np.uint8, ">i2"))]
-    right += [lambda: NAMES[rng.permutation(6)[:3]][which], lambda: which[:, None]]
-    wrong = [
-        lambda: NAMES[which].astype(object),
-        lambda: np.char.encode(NAMES[which], pick(rng, "utf-8", "utf-16")),
-        lambda: which * 2 - pick(rng, 0, 1),
-        lambda: which / pick(rng, 1, 2),
-        lambda: np.where(which == 0, np.nan, which),
-        lambda: which.astype(pick(rng, bool, "M8[s]", "m8[s]", np.complex64)),
-        lambda: np.eye(3)[which],
-        lambda: np.array(["", "a", "b"])[which],
-        lambda: which[: rng.integers(n)],
-        lambda: np.array(which[0]),
-    ]
-    return pick(rng, *(right if rng.random() < 0.8 else wrong))()
+    if rng.random() < 0.8:
+        whole = which.astype(pick(rng, np.int64, np.uint8, ">i2"))
+        return pick(rng, whole, NAMES[rng.permutation(6)[:3]][which], which[:, None])
+    wrong = [NAMES[which].astype(object), np.char.encode(NAMES[which], "utf-8"), np.eye(3)[which]]
+    wrong += [which * 2 - pick(rng, 0, 1), which / pick(rng, 1, 2), np.array(["", "a", "b"])[which]]
+    wrong += [which.astype(pick(rng, bool, "M8[s]", "m8[s]", np.complex64)), which[: n // 2]]
+    return pick(rng, *wrong, np.where(which == 0, np.nan, which), np.array(which[0]))
 
 
 def named(labels):
     """Return the name of each label: a text in one Unicode form, or a number."""
-    flat = [x.decode() if isinstance(x, bytes) else x for x in labels.ravel().tolist()]
+    flat = labels.ravel().tolist()
     return [unicodedata.normalize("NFC", x) if isinstance(x, str) else x for x in flat]
 
 
@@ -137,23 +123,16 @@ def arrays(rng, place):
 def picture(rng, side):
     """Draw a picture in any mode; return it, and what is to be seen: ``[3, height, width]``."""
     height, width = side
-    colours = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
-    grey = colours[..., :1]
-    alpha = rng.choice(np.array([0, 255], dtype=np.uint8), (height, width, 1))
-    kind = pick(rng, *["RGB", "L", "RGBA", "LA", "1", "P", "I;16"][: pick(rng, 2, 6, 6, 6, 7)])
-    base = colours if kind in ("RGB", "RGBA") else np.repeat(grey, 3, axis=2)
-    if kind == "1":
-        base = np.where(base > 127, 255, 0).astype(np.uint8)
-    shown = np.where(alpha == 255, base, 255) if kind in ("RGBA", "LA") else base
-    made = {
-        "RGBA": lambda: Image.fromarray(np.concatenate([colours, alpha], 2)),
-        "LA": lambda: Image.fromarray(np.concatenate([grey, alpha], 2)),
-        "RGB": lambda: Image.fromarray(colours),
-        "1": lambda: Image.fromarray(base[..., 0]).convert("1"),
-        "P": lambda: Image.fromarray(base[..., 0]).convert("P"),
-        "I;16": lambda: Image.fromarray(grey[..., 0].astype(np.uint16) * 200),
-    }.get(kind, lambda: Image.fromarray(base[..., 0]))()
-    return made, None if kind == "I;16" else shown.transpose(2, 0, 1)
+    byte = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
+    byte[..., 3] = rng.choice([0, 255], (height, width))
+    mode = pick(rng, *["RGB", "L", "RGBA", "LA", "1", "P", "I;16"][: pick(rng, 2, 6, 6, 6, 7)])
+    if mode == "I;16":
+        return Image.fromarray(byte[..., 0].astype(np.uint16) * 200), None
+    made = Image.fromarray(byte[..., 0] if mode == "P" else byte).convert(mode)
+    planes = np.array(made).reshape(height, width, -1) * (255 if mode == "1" else 1)
+    if "A" in mode:
+        planes = np.where(planes[..., -1:] == 255, planes[..., :-1], 255)
+    return made, np.broadcast_to(planes, (height, width, 3)).transpose(2, 0, 1)
 
 
 def pictures(rng, place):

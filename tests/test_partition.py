@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cflkit import datasets, partition
 from cflkit.datasets import ImageSet
-from cflkit.partition import Partition, PartitionError, shifts
+from cflkit.partition import Partition, PartitionError, features, shifts
 
 LABELS = np.random.default_rng(0).integers(0, 10, size=3000)
 SCENARIOS = [(o, b) for o in ("nonoverlapping", "overlapping") for b in ("balanced", "imbalanced")]
@@ -45,19 +45,11 @@ def test_clients_see_their_clusters_classes_alone(scenario, clients, seed, class
     labels = LABELS % classes
     split = make(*scenario, labels=labels, clients=clients, seed=seed, draws=30)
     layout = {"nonoverlapping": partition.NON_OVERLAPPING, "overlapping": partition.OVERLAPPING}
+    assert split.clients == clients and set(split.clusters) == {0, 1, 2}
     for held, cluster in zip(held_by(split), split.clusters, strict=True):
         assert set(labels[held]) <= set(layout[scenario[0]][classes][cluster])
         assert len(set(held)) == len(held) <= 30
     assert min(map(len, split.train + split.test)) >= 1
-
-
-@given(scenarios, st.integers(3, 200))
-def test_cluster_sizes_add_up_and_none_is_empty(scenario, clients):
-    sizes = partition.cluster_sizes(clients, scenario[1])
-    assert sum(sizes) == clients
-    assert min(sizes) >= 1
-    if scenario[1] == "balanced":
-        assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize(
@@ -69,6 +61,7 @@ def test_cluster_sizes_add_up_and_none_is_empty(scenario, clients):
         # remainders are rounded up
         (10, "imbalanced", [3, 4, 3]),  # 1.4, 3.29 and 2.31 more
         (20, "imbalanced", [4, 9, 7]),  # 3.4, 7.99 and 5.61 more
+        (20, "balanced", [7, 7, 6]),
     ],
 )
 def test_cluster_sizes(clients, balance, sizes):
@@ -86,35 +79,22 @@ def test_other_numbers_of_classes_are_divided_into_thirds(classes):
         assert counts.tolist() == [2] * classes
 
 
-def test_clients_of_an_imbalanced_cluster_share_one_dirichlet_draw():
-    split = make("overlapping", "imbalanced", clients=15, seed=3)
-    counts = partition.class_counts(split, LABELS)
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    within = [np.ptp(shares[split.clusters == k], axis=0).max() for k in range(3)]
-    means = np.stack([shares[split.clusters == k].mean(axis=0) for k in range(3)])
-    assert max(within) < np.ptp(means, axis=0).max()
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_clients_draw_as_numpys_generator_chooses(scenario):
+    """The draws are written out, since `choice` would sum up the probabilities for each client.
 
-
-def test_class_shares_of_imbalanced_clusters_are_from_dirichlet_1():
-    """The largest of six such shares is (1 + 1/2 + … + 1/6) / 6 on average."""
-    labels = np.arange(50_000) % 10
-    largest = []
-    for seed in range(40):
-        split = make("overlapping", "imbalanced", labels=labels, clients=3, draws=1000, seed=seed)
-        counts = partition.class_counts(split, labels)
-        largest += (counts.max(axis=1) / counts.sum(axis=1)).tolist()
-    assert np.mean(largest) == pytest.approx(sum(1 / n for n in range(1, 7)) / 6, abs=0.04)
-
-
-def test_clients_draw_as_numpys_generator_chooses():
-    """The draws are written out, since `choice` would sum up the probabilities for each client."""
-    split, generator = make(clients=6, seed=7), np.random.default_rng(7)
-    for held, cluster in zip(held_by(split), split.clusters, strict=True):
-        allowed = np.isin(LABELS, partition.NON_OVERLAPPING[10][cluster])
-        drawn = np.unique(generator.choice(3000, size=500, p=allowed / allowed.sum()))
-        assert sorted(held) == drawn.tolist()
-        generator.permutation(drawn)
-    assert [len(own) for own in split.test] == [round(0.3 * len(held)) for held in held_by(split)]
+    The clients of an imbalanced cluster share one draw of class probabilities from Dirichlet(1).
+    """
+    split, generator = make(*scenario, clients=6, seed=7), np.random.default_rng(7)
+    held = held_by(split)
+    for cluster, allowed in enumerate(partition.class_sets(scenario[0], 10)):
+        shares = generator.dirichlet(np.ones(10)) if scenario[1] == "imbalanced" else np.ones(10)
+        weight = np.where(np.isin(LABELS, allowed), shares[LABELS], 0)
+        for client in np.flatnonzero(split.clusters == cluster):
+            drawn = np.unique(generator.choice(3000, size=500, p=weight / weight.sum()))
+            assert sorted(held[client]) == drawn.tolist()
+            generator.permutation(drawn)
+    assert [len(tests) for tests in split.test] == [round(0.3 * len(own)) for own in held]
 
 
 mnist = cache(partial(datasets.load, "mnist"))
@@ -201,6 +181,15 @@ def test_validation_samples_are_taken_from_the_training_samples(share, seed):
     assert all(map(np.array_equal, split.test, whole.test))
 
 
+def test_a_partition_gives_its_clients_in_another_order():
+    whole, order = partition.with_validation(make(clients=6), 0.2), [5, 0, 3]
+    taken = whole.take(order)
+    for name, held in whole.splits.items():
+        assert all(map(np.array_equal, taken.splits[name], [held[client] for client in order]))
+    assert taken.clusters.tolist() == whole.clusters[order].tolist()
+    assert whole.take(range(6)).hash == whole.hash != taken.hash
+
+
 def test_four_draws_are_enough_for_a_client():
     for split in (make(clients=3, draws=4), partition.iid(numbers(), clients=3, draws=4)[1]):
         assert min(map(len, split.train + split.test)) >= 1
@@ -256,11 +245,12 @@ def alone(classes):
         (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.nan), "alpha above 0 and"),
         (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "fewer clients"),
         (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
+        (lambda: features.class_bumps(clients=0), "needs a multiple of 3 clients"),
+        (lambda: features.class_bumps(clients=7), "needs a multiple of 3 clients"),
+        (lambda: features.class_bumps(seed=2**32), "a seed below 2"),
+        (lambda: features.class_bumps(seed=1.5), "whole number from 0 on, not 1.5"),
         (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
-        (
-            lambda: partition.by_owners(owned([0] * 9), seed=None),
-            "whole number from 0 on, not None",
-        ),
+        (lambda: partition.by_owners(owned([0] * 9), seed=None), "from 0 on, not None"),
         (lambda: validated(1.0), "above 0 and below 1"),
         (lambda: validated(0.99), "no training samples left"),
         (lambda: validated(0.1, whole=validated(0.1)), "already"),
@@ -339,10 +329,7 @@ def of_two(**changed):
     [
         ({"train": [], "test": [], "clusters": None}, "it needs clients"),
         ({"train": [A - 2, B]}, "train of client 0 has -2; numbers begin with 0"),
-        (
-            {"train": [A, np.array([True, False])]},
-            "client 1 has the type bool; arrays .* are taken",
-        ),
+        ({"train": [A, np.array([True, False])]}, "has the type bool; arrays .* are taken"),
         ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
         ({"train": [A.tolist(), B]}, "has the type list; arrays"),
         ({"train": [A[:, None], B]}, r"arrays \[n\] of whole numbers"),

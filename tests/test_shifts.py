@@ -16,11 +16,19 @@ from cflkit import datasets
 from cflkit.partition import PartitionError, shifts
 
 
+def altered(images, channels=1, pixels=lambda x: x, tested=range(10), **others):
+    """Return images with other channels or pixels, and with the test images of some classes."""
+    few = torch.isin(images.test_labels, torch.tensor(tested))
+    parts = images.images, images.test_images[few]
+    pool, tests = (pixels(part.expand(-1, channels, -1, -1)) for part in parts)
+    others |= {"images": pool, "test_images": tests, "test_labels": images.test_labels[few]}
+    return dataclasses.replace(images, **others)
+
+
 @pytest.fixture(scope="module")
 def colourful(digits):
     """Make digits with three channels in place of CIFAR-10."""
-    images, tests = (part.expand(-1, 3, -1, -1) for part in (digits.images, digits.test_images))
-    return dataclasses.replace(digits, images=images, test_images=tests)
+    return altered(digits, channels=3)
 
 
 def origin(index, images, copies):
@@ -118,7 +126,7 @@ def test_backdoors_of_grey_images_are_shades(digits):
 
 def test_colours_are_those_of_matplotlib():
     assert (colormaps["summer"].resampled(40)(range(10))[:, :3] == shifts.SHADES).all()
-    assert (colormaps["tab10"](range(5))[:, :3] == shifts.PATCHES).all()
+    assert (colormaps["tab10"](range(5))[:, :3] == shifts.PATCHES / 255).all()
 
 
 def test_backdoors_of_coloured_images_are_patches(colourful):
@@ -129,7 +137,7 @@ def test_backdoors_of_coloured_images_are_patches(colourful):
     for part, client, move in (("train", 2, 0), ("backdoor", 0, 1)):
         index = split.splits[part][client]
         labels = (shifted.labels[index] + move) % 5
-        colours = torch.tensor(np.rint(shifts.PATCHES * 255).astype(np.uint8))[labels]
+        colours = torch.tensor(shifts.PATCHES)[labels]
         assert (corner[index] == colours[:, :, None, None]).all()
         rows, _ = origin(index, colourful, 4)
         assert torch.equal(shifted.images[index][..., 3:], whole(colourful)[rows][..., 3:])
@@ -141,9 +149,8 @@ def test_backdoors_of_coloured_images_are_patches(colourful):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_of_floats_are_shifted_as_images_of_bytes(small, version, channels):
     """Both have the clusters that the reports take for true."""
-    pixels, tests = (x.expand(-1, channels, -1, -1) for x in (small.images, small.test_images))
-    of_bytes = dataclasses.replace(small, images=pixels, test_images=tests)
-    of_floats = dataclasses.replace(small, images=pixels / 255, test_images=tests / 255)
+    of_bytes = altered(small, channels)
+    of_floats = altered(small, channels, pixels=lambda x: x / 255)
     expected, split = shifts.make(of_bytes, version, clients=12, samples=20)
     found, same = shifts.make(of_floats, version, clients=12, samples=20)
     assert found.images.dtype == torch.float32
@@ -165,23 +172,17 @@ def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
         assert sorted(np.concatenate(held)) == np.flatnonzero(domains == 0).tolist()
 
 
-def test_a_domain_has_as_many_clients_as_its_images_allow(colourful):
-    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).long())
-    _, split = shifts.make(own, "domains", samples=220)
-    assert split.clusters.tolist() == [0, 0, 1, 1, 1, 1]
-    held = [np.concatenate([split.splits[name][c] for name in split.splits]) for c in range(6)]
-    assert min(map(len, held)) >= 220
-    with pytest.raises(PartitionError, match="domain 0 has 501 images, but samples is 600"):
-        shifts.make(own, "domains", samples=600)
-
-
-def test_pacs_has_eighteen_clients(pool_of):
-    """A split does not depend on the pixels; `test_real_data` has the sizes of the domains."""
+def test_a_domain_has_as_many_clients_as_its_images_allow(pool_of):
+    """A split does not depend on the pixels; `test_real_data` has the sizes of PACS's domains."""
     domains = torch.arange(4).repeat_interleave(torch.tensor([2048, 2344, 1670, 3929]))
     pacs = dataclasses.replace(pool_of(torch.arange(len(domains)) % 7), domains=domains)
-    _, split = shifts.make(pacs, "domains", published=True)
-    assert np.bincount(split.clusters).tolist() == [4, 4, 3, 7]
-    assert min(map(len, split.train)) >= 250
+    for samples, least, clients in ((None, 500, [4, 4, 3, 7]), (600, 600, [3, 3, 2, 6])):
+        _, split = shifts.make(pacs, "domains", samples=samples, published=True)
+        assert np.bincount(split.clusters).tolist() == clients
+        held = zip(*split.splits.values(), strict=True)
+        assert min(sum(map(len, parts)) for parts in held) >= least
+    with pytest.raises(PartitionError, match="domain 2 has 1670 images, but samples is 2000"):
+        shifts.make(pacs, "domains", samples=2000)
 
 
 @pytest.mark.slow
@@ -190,9 +191,7 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
 
     A split does not depend on the pixels, so four of each image are enough.
     """
-    whole = datasets.load("mnist")
-    pixels, of_tests = whole.images[..., :2, :2], whole.test_images[..., :2, :2]
-    mnist = dataclasses.replace(whole, images=pixels, test_images=of_tests)
+    mnist = altered(datasets.load("mnist"), pixels=lambda x: x[..., :2, :2])
     _, split = shifts.make(mnist, "four", clients=40, published=True)
     assert {len(i) for i in split.train} == {4878, 4887}
     assert {len(i) for i in split.more["validation"]} == {542, 543}
@@ -206,46 +205,38 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
 
 
 @pytest.mark.parametrize(
-    ("version", "options", "message"),
+    ("version", "options", "change", "message"),
     [
-        ("sideways", {"clients": 4}, "unknown version 'sideways'"),
-        ("four", {"clients": 6}, "clients must be a multiple of 4"),
-        ("four", {"clients": None}, "clients must be a multiple of 4"),
-        ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
-        ("four", {"clients": 400}, "0 images for training and validation, and 0 for test"),
-        ("backdoor", {"clients": 3, "samples": 2}, "2 images for training and validation"),
-        ("four", {"clients": 4, "samples": -10}, "samples must be at least 1, not -10"),
-        ("domains", {"samples": 9}, "samples must be at least 10, not 9"),
-        ("domains", {"clients": 4}, "clients must be None"),
-        ("domains", {}, "has no domains"),
+        ("sideways", {"clients": 4}, {}, "unknown version 'sideways'"),
+        ("four", {"clients": 6}, {}, "clients must be a multiple of 4"),
+        ("four", {"clients": None}, {}, "clients must be a multiple of 4"),
+        ("four", {"clients": 4, "samples": 100_000}, {}, "but the rarest class has"),
+        ("four", {"clients": 400}, {}, "0 images for training and validation, and 0 for test"),
+        ("backdoor", {"clients": 3, "samples": 2}, {}, "2 images for training and validation"),
+        ("four", {"clients": 4, "samples": -10}, {}, "samples must be at least 1, not -10"),
+        ("domains", {"samples": 9}, {}, "samples must be at least 10, not 9"),
+        ("domains", {"clients": 4}, {}, "clients must be None"),
+        ("domains", {}, {}, "has no domains"),
+        ("backdoor", {}, {"classes": 11}, "need ten classes; digits has 11"),
+        (
+            "four",
+            {},
+            {"pixels": lambda x: x.flatten(1)[..., None, None] / 1},
+            "digits has features",
+        ),
+        ("four", {"clients": 4}, {"pixels": lambda x: x[:, :, :4]}, "4×28 pixels would lose their"),
+        ("backdoor", {"clients": 3}, {"tested": ()}, "has no test images"),
+        (
+            "backdoor",
+            {"clients": 3},
+            {"tested": range(5), "channels": 3},
+            "a group has classes wit",
+        ),
     ],
 )
-def test_bad_requests_are_refused(digits, version, options, message):
+def test_what_cannot_be_made_is_refused(digits, version, options, change, message):
     with pytest.raises(PartitionError, match=message):
-        shifts.make(digits, version, **options)
-
-
-@pytest.mark.parametrize(
-    ("version", "change", "message"),
-    [
-        ("quarter-turn", lambda x: x.flatten(1)[..., None, None] / 1, "but digits has features"),
-        ("quarter-turn", lambda x: x[:, :, :4], "4×28 pixels would lose their ends; make them sq"),
-        ("backdoor", lambda x: x, "need ten classes; digits has 11"),
-    ],
-)
-def test_images_that_do_not_suit_a_version_are_refused(digits, version, change, message):
-    parts = {"images": change(digits.images), "test_images": change(digits.test_images)}
-    images = dataclasses.replace(digits, classes=11, **parts)
-    with pytest.raises(PartitionError, match=message):
-        shifts.make(images, version, clients=12, samples=20)
-
-
-@pytest.mark.parametrize("tested", [range(5), ()])
-def test_each_group_needs_test_images_of_its_classes(colourful, tested):
-    few = torch.isin(colourful.test_labels, torch.tensor(tested))
-    tests = {"test_images": colourful.test_images[few], "test_labels": colourful.test_labels[few]}
-    with pytest.raises(PartitionError, match=r"a group has classes without any|has no test images"):
-        shifts.make(dataclasses.replace(colourful, **tests), "backdoor", clients=3)
+        shifts.make(altered(digits, **change), version, **options)
 
 
 @pytest.mark.parametrize("samples", [23, 40, 61])

@@ -1,15 +1,14 @@
 """Data files from the user's folder, the cache or a download, each with a check of its contents.
 
 The kit looks for a file in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``. If the
-file is in neither, it is downloaded into the cache. Downloads and unpacked archives are first
-written into a folder for drafts, and get their final place once they are complete. A killed process
-therefore leaves nothing that a later process takes for a data set.
+file is in neither, it is downloaded into the cache. A download is first written into a folder for
+drafts, and gets its final place once it is complete. A killed process therefore leaves nothing that
+a later process takes for a data set.
 """
 
 import hashlib
 import os
 import shutil
-import tarfile
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,17 +136,25 @@ class DataFiles:
         return path
 
     def fetch(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
-        """Return the path of a checked file; download it if none of the `roots` has it."""
+        """Return the path of a checked file; download it if none of the `roots` has it.
+
+        A `DatasetError` says that the file is missing, or that the cache cannot be written to.
+        """
         path = self.locate(relative)
         if path is None:
-            with self.writing() as draft:
-                # While this process waited, another one may have downloaded the file
-                path = self.locate(relative) or self.downloaded(relative, md5, urls, draft)
+            try:
+                CACHE.mkdir(parents=True, exist_ok=True)
+                with filelock.FileLock(CACHE / ".lock"):
+                    # While this process waited, another one may have downloaded the file
+                    path = self.locate(relative) or self.downloaded(relative, md5, urls)
+            except OSError as error:
+                raise DatasetError(f"{self.name}: {CACHE} cannot be written ({error})") from error
         return self.verified(relative, path, md5)
 
-    def downloaded(self, relative: str, md5: str, urls: Sequence[str], draft: Path) -> Path:
+    def downloaded(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
         """Download a file into the cache from the first address that works."""
-        place, failures = CACHE / relative, []
+        place, draft, failures = CACHE / relative, CACHE / ".part", []
+        shutil.rmtree(draft, ignore_errors=True)  # what a killed process left
         for url in urls:
             try:
                 download(url, draft / place.name, md5)
@@ -158,36 +165,8 @@ class DataFiles:
                 if getattr(error, "errno", None) is not None:
                     raise
                 failures.append(f"{url}: {error}")
-        raise self.missing(relative, f"download {' or '.join(urls)}", failures)
-
-    def unpack(self, folder: str, archive: Path) -> Path:
-        """Unpack ``folder`` from a checked tar archive into the cache, and return its path."""
-        place = CACHE / folder
-        with self.writing() as draft:
-            if not place.exists():  # another process may have been faster
-                with tarfile.open(archive) as tar:
-                    tar.extractall(draft, filter="data")
-                (draft / folder).replace(place)
-        return place
-
-    @contextmanager
-    def writing(self) -> Iterator[Path]:
-        """Hold the lock on the cache and give an empty folder for drafts in it.
-
-        A `DatasetError` says that the cache cannot be written to.
-        """
-        draft = CACHE / ".part"
-        try:
-            CACHE.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(CACHE / ".lock"):
-                shutil.rmtree(draft, ignore_errors=True)  # what a killed process left
-                try:
-                    draft.mkdir()
-                    yield draft
-                finally:
-                    shutil.rmtree(draft, ignore_errors=True)
-        except OSError as error:
-            raise DatasetError(f"{self.name}: {CACHE} cannot be written ({error})") from error
+        remedy = f"download {' or '.join(urls)}" if urls else "copy the file, which no server has,"
+        raise self.missing(relative, remedy, failures)
 
     def missing(self, relative: str, remedy: str, failures: Sequence[str] = ()) -> DatasetError:
         """Build the error for a missing file, with the places searched, the cause and a remedy."""

@@ -4,8 +4,9 @@ There may be ``train`` and ``test`` with such folders, or one folder per client 
 whose images then have owners.
 
 Pictures have the formats of `FORMATS`, 8 bits per pixel and one size. They are turned as their EXIF
-says, and put on white where they are transparent; of several pages, the first is taken. Hidden
-files and folders, and files of other formats, are left out. Notes count all of that.
+says, and put on white where they are transparent. Of several pages, the first is taken. Files of
+other formats are left out, and so is what is hidden. Notes count pictures on white, and whatever
+else than hidden files is left out.
 """
 
 from collections import Counter
@@ -16,11 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
-import torch
 from numpy.typing import NDArray
-from PIL.ExifTags import Base
 from PIL.ImageOps import exif_transpose
-from torch import Tensor
 
 from cflkit._files import check_regular
 from cflkit.datasets.files import DatasetError, check_size, md5_of_folder, reading
@@ -32,14 +30,13 @@ TAKEN = (
     f"such folders in one folder per client; pictures are {', '.join(FORMATS)}"
 )
 SPLITS = {"train", "test", "val", "valid", "validation"}
-# What systems write into folders, which is never a picture
+# What systems write into folders, as hidden as a name with a dot
 LITTER = {"thumbs.db", "desktop.ini", ".ds_store"}
 
 
 @cache
 def endings() -> dict[str, str]:
     """Return the endings of file names that can be read here, each with its format."""
-    PIL.Image.init()
     known = PIL.Image.registered_extensions().items()
     return {end: form for end, form in known if form in FORMATS and form in PIL.Image.OPEN}
 
@@ -52,19 +49,15 @@ def read_folder(folder: Path, notes: Counter[str]) -> tuple[dict[str, Array], st
     parts = parts_of(folder)
     for place in sorted({folder, *parts}):
         notes.update(["picture beside the folders"] * len(pictures_in(place, notes)))
-    paths: list[Path] = []
-    classes: list[str] = []
-    holders: list[int] = []
+    held: list[tuple[Path, str, int]] = []
     for holder, part in enumerate(parts):
         names = folders_in(part)
-        forms = checked_names(names, f"folders of {part}")
-        for name, form in zip(names, forms, strict=True):
+        for name, form in zip(names, checked_names(names, f"folders of {part}"), strict=True):
             pictures = pictures_in(part / name, notes)
             if folders_in(part / name) or not pictures:
                 raise DatasetError(f"{part / name} has folders, or no pictures; {TAKEN}")
-            paths += pictures
-            classes += [form] * len(pictures)
-            holders += [holder] * len(pictures)
+            held += [(picture, form, holder) for picture in pictures]
+    paths, classes, holders = zip(*held, strict=True)
     images, labels, clients = read_all(folder, paths, notes), np.array(classes), np.array(holders)
     arrays = {"images": images, "labels": labels}
     if [part.name for part in parts] == ["test", "train"]:
@@ -95,14 +88,12 @@ def folders_in(folder: Path) -> list[str]:
 
 
 def pictures_in(folder: Path, notes: Counter[str]) -> list[Path]:
-    """Return the paths of the pictures in a folder by name; what is left out is noted."""
+    """Return the paths of the pictures in a folder by name; files of other formats are noted."""
     pictures = []
     for path in sorted(folder.iterdir()):
-        if path.name.lower() in LITTER or (path.is_dir() and path.name[0] != "."):
+        if path.is_dir() or path.name[0] == "." or path.name.lower() in LITTER:
             continue
-        if path.name[0] == ".":
-            notes["hidden"] += 1
-        elif path.suffix.lower() in endings():
+        if path.suffix.lower() in endings():
             pictures.append(path)
         else:
             notes[path.suffix or "file without an ending"] += 1
@@ -111,15 +102,14 @@ def pictures_in(folder: Path, notes: Counter[str]) -> list[Path]:
 
 def read_all(folder: Path, paths: Sequence[Path], notes: Counter[str]) -> NDArray[np.uint8]:
     """Read pictures of one size as ``[N, height, width, 3]``, if memory has room for them."""
-    pixels = 0
+    with opened(paths[0]) as first:
+        pixels = first.width * first.height
+    check_size(folder, 2 * 3 * pixels * len(paths))  # each is read before all are joined
+    images: list[NDArray[np.uint8]] = []
     for path in paths:
-        with opened(path) as picture:
-            pixels += picture.width * picture.height
-    check_size(folder, 2 * 3 * pixels)  # each is read before all are joined
-    images = [read(path, notes) for path in paths]
-    for path, image in zip(paths, images, strict=True):
-        if image.shape != images[0].shape:
-            seen = " and not ".join(f"{x.shape[1]}×{x.shape[0]}" for x in (image, images[0]))
+        images.append(read(path, notes))
+        if images[-1].shape != images[0].shape:
+            seen = " and not ".join(f"{x.shape[1]}×{x.shape[0]}" for x in (images[-1], images[0]))
             raise DatasetError(f"{path} has {seen} pixels; pictures of one size are taken")
     return np.stack(images)
 
@@ -127,39 +117,25 @@ def read_all(folder: Path, paths: Sequence[Path], notes: Counter[str]) -> NDArra
 def read(path: Path, notes: Counter[str]) -> NDArray[np.uint8]:
     """Read a picture as ``[height, width, 3]``, as it is to be seen."""
     with opened(path) as picture:
+        if picture.mode[0] in "IF":  # the conversion to RGB would clip them
+            raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz")
         if (pages := getattr(picture, "n_frames", 1)) > 1:
             notes["further page of a file"] += pages - 1
-        if picture.getexif().get(Base.Orientation) in range(2, 9):
-            notes["turned as EXIF says"] += 1
         upright = exif_transpose(picture)
-        if not upright.has_transparency_data or upright.mode[0] in "IF":
-            return as_rgb(upright, path)
-        layered = upright.convert("RGBA")
-        if layered.getchannel("A").getextrema() != (255, 255):
-            notes["transparent and put on white"] += 1
-        white = PIL.Image.new("RGBA", layered.size, "white")
-        return as_rgb(PIL.Image.alpha_composite(white, layered), path)
-
-
-def read_picture(path: Path) -> Tensor:
-    """Read a picture of 8 bits per pixel as it is stored, ``[3, height, width]``, uint8."""
-    with opened(path) as picture:
-        return torch.from_numpy(as_rgb(picture, path)).permute(2, 0, 1)
-
-
-def as_rgb(picture: PIL.Image.Image, path: Path) -> NDArray[np.uint8]:
-    """Convert a picture to ``[height, width, 3]``."""
-    if picture.mode[0] in "IF":  # the conversion to RGB would clip them
-        raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz file")
-    return np.array(picture.convert("RGB"))
+        if upright.has_transparency_data:
+            layered = upright.convert("RGBA")
+            if layered.getchannel("A").getextrema() != (255, 255):
+                notes["transparent and put on white"] += 1
+            white = PIL.Image.new("RGBA", layered.size, "white")
+            upright = PIL.Image.alpha_composite(white, layered)
+        return np.array(upright.convert("RGB"))
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[PIL.Image.Image]:
     """Open a picture for the block, in which damage to its file becomes a `DatasetError`."""
-    formats = tuple(endings().values())
     with (
         reading(path, "whole pictures are taken"),
-        PIL.Image.open(check_regular(path), formats=formats) as picture,
+        PIL.Image.open(check_regular(path), formats=[*endings().values()]) as picture,
     ):
         yield picture

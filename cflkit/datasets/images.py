@@ -81,7 +81,8 @@ class ImageSet:
 
     def fault(self) -> str | None:
         """Return what is seen in the tensors, and what is taken; None if they are right."""
-        for what, images in (("images", self.images), ("test images", self.test_images)):
+        for what in ("images", "test_images"):
+            images = getattr(self, what)
             if not (
                 isinstance(images, Tensor)
                 and images.ndim == 4
@@ -91,12 +92,9 @@ class ImageSet:
                 and within(images, -LARGEST_VALUE, LARGEST_VALUE)
             ):
                 return f"{what} are {described(images)}; {IMAGES}"
-        for what, numbers, count, limit in (
-            ("labels", self.labels, len(self.images), self.classes),
-            ("test labels", self.test_labels, len(self.test_images), self.classes),
-            ("domains", self.domains, len(self.images), math.inf),
-            ("clients (owners)", self.owners, len(self.images), math.inf),
-        ):
+        for what in ("labels", "test_labels", "domains", "owners"):
+            numbers, limit = getattr(self, what), self.classes if "labels" in what else math.inf
+            count = len(self.test_images if what == "test_labels" else self.images)
             if numbers is not None and not (
                 isinstance(numbers, Tensor)
                 and (numbers.dtype, numbers.shape) == (torch.int64, (count,))

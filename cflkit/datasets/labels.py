@@ -14,7 +14,7 @@ from cflkit.datasets.files import DatasetError
 Array = NDArray[Any]
 Labels = NDArray[np.int64]
 TAKEN = (
-    "whole numbers [N] from 0 on without gaps are taken, one per sample, or names for classes; "
+    "whole numbers [N] from 0 on without gaps are taken, one per sample, or names (texts); "
     "test_labels are numbered or named together with labels"
 )
 # What tables of all kinds write where there is no value
@@ -28,7 +28,7 @@ def numbered(labels: Array, classes: Sequence[str], what: str) -> Labels:
 
     Raises
     ------
-    DatasetError
+    DatasetError, UnicodeError
         A name is not in the list, or `names_in` refuses the labels.
     """
     names, places = names_in(labels, what)
@@ -39,14 +39,12 @@ def numbered(labels: Array, classes: Sequence[str], what: str) -> Labels:
 
 
 def names_in(labels: Array, what: str) -> tuple[list[str], Labels]:
-    """Return the distinct names, and for each label ``[N]`` which of them it is."""
-    flat = flattened(labels, what)
-    try:
-        texts = np.char.decode(flat, "utf-8") if flat.dtype.kind == "S" else flat.astype(str)
-        values, places = np.unique(texts, return_inverse=True)
-        return checked_names(values.tolist(), what), places.astype(np.int64)
-    except UnicodeError as error:
-        raise DatasetError(f"{what} have names that are not UTF-8 ({error})") from error
+    """Return the distinct names, and for each label ``[N]`` which of them it is.
+
+    A `UnicodeError` says that a name cannot stand in a record.
+    """
+    values, places = np.unique(flattened(labels, what).astype(str), return_inverse=True)
+    return checked_names(values.tolist(), what), places.astype(np.int64)
 
 
 def checked_names(names: Sequence[str], what: str) -> list[str]:

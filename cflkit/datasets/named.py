@@ -11,10 +11,14 @@ mistaken for one on the original.
 import gzip
 import hashlib
 import os
+import shutil
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -24,7 +28,7 @@ from torch import Tensor
 from cflkit._project import import_package
 from cflkit.datasets import own_data
 from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays, reading
-from cflkit.datasets.folders import read_picture
+from cflkit.datasets.folders import read_folder
 from cflkit.datasets.images import Array, ImageSet, as_features, as_images, fifth_for_test
 
 # Reads images, labels, test images and test labels, and the domains of the images if there are any.
@@ -79,21 +83,14 @@ def load(name: str | os.PathLike[str]) -> ImageSet:
     except OSError as error:
         raise DatasetError(f"{name}: {error}") from error
 
-    convert = as_features if images.ndim == 2 else as_images
-
     def numbers(values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64).ravel())
 
-    return ImageSet(
-        name,
-        convert(images, name),
-        numbers(labels),
-        convert(test_images, name),
-        numbers(test_labels),
-        classes,
-        domains=numbers(domains[0]) if domains else None,
-        files=files.md5,
-    )
+    convert = as_features if images.ndim == 2 else as_images
+    pool = convert(images, name), numbers(labels)
+    tests = convert(test_images, name), numbers(test_labels)
+    of_pool = numbers(domains[0]) if domains else None
+    return ImageSet(name, *pool, *tests, classes, domains=of_pool, files=files.md5)
 
 
 def digits(files: DataFiles, side: int) -> Sequence[Array]:
@@ -142,10 +139,9 @@ def kmnist_test(files: DataFiles) -> Sequence[Array]:
 
 def first_of_each(labels: Array, count: int) -> NDArray[np.bool_]:
     """Return a mask ``[N]`` of the first ``count`` samples of each class."""
-    mask = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        mask[np.flatnonzero(labels == label)[:count]] = True
-    return mask
+    import pandas as pd
+
+    return (pd.Series(labels).groupby(labels).cumcount() < count).to_numpy()
 
 
 def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
@@ -156,11 +152,8 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
     not be 0.
     """
     EMNIST = import_package("torchvision.datasets").EMNIST
-    names = [
-        f"emnist-{part}-{half}-{kind}-ubyte"
-        for half in ("train", "test")
-        for kind in ("images-idx3", "labels-idx1")
-    ]
+    halves = product(("train", "test"), ("images-idx3", "labels-idx1"))
+    names = [f"emnist-{part}-{half}-{kind}-ubyte" for half, kind in halves]
     single = [path for name in names if (path := files.locate(f"EMNIST/raw/{name}.gz"))]
     if len(single) == len(names) and set(names) <= MD5.keys():
         contents = []
@@ -180,15 +173,12 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
 
 
 def cifar10(files: DataFiles) -> Sequence[Array]:
-    """Read CIFAR-10 with torchvision's own loader; check every file before it is opened."""
+    """Read CIFAR-10 from the authors' archive with torchvision's own loader."""
     CIFAR10 = import_package("torchvision.datasets").CIFAR10
-    folder = files.locate(CIFAR10.base_folder) or files.unpack(
-        CIFAR10.base_folder, files.fetch(CIFAR10.filename, CIFAR10.tgz_md5, [CIFAR10.url])
-    )
-    names = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
-    for filename, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, names]:
-        files.verified(f"{CIFAR10.base_folder}/{filename}", folder / filename, md5)
-    train, test = (CIFAR10(folder.parent, train=part) for part in (True, False))
+    archive = files.fetch(CIFAR10.filename, CIFAR10.tgz_md5, [CIFAR10.url])
+    with TemporaryDirectory() as folder:
+        shutil.unpack_archive(archive, folder, filter="data")
+        train, test = (CIFAR10(folder, train=part) for part in (True, False))
     return train.data, np.array(train.targets), test.data, np.array(test.targets)
 
 
@@ -207,12 +197,12 @@ def cifar10_subset(files: DataFiles) -> Sequence[Array]:
 
 
 def medmnist(files: DataFiles, path: str) -> Sequence[Array]:
-    """Read PathMNIST or BloodMNIST; the pool is train and validation images, as in OCFL."""
-    filename = Path(path).name
-    if "rebuilt" in filename and not files.locate(path):
-        remedy = f"take the original, 'bloodmnist', or copy {filename} (made from the source "
-        raise files.missing(path, remedy + "photographs; no server has it)")
-    arrays = read_arrays(files.fetch(path, MD5[path], [f"{ZENODO}{filename}?download=1"]))
+    """Read PathMNIST or BloodMNIST; the pool is train and validation images, as in OCFL.
+
+    The rebuilt BloodMNIST was made from the source photographs, and is on no server.
+    """
+    urls = [] if "rebuilt" in path else [f"{ZENODO}{Path(path).name}?download=1"]
+    arrays = read_arrays(files.fetch(path, MD5[path], urls))
     images, labels = (
         np.concatenate([arrays[f"train_{kind}"], arrays[f"val_{kind}"]])
         for kind in ("images", "labels")
@@ -238,27 +228,24 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     if folder is None:
         remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
         raise files.missing("PACS", remedy + "https://domaingeneralization.github.io")
-    paths: list[Path] = []
-    labels: list[int] = []
+    images, labels = [], []
     for domain, count in PACS.items():
-        pictures = sorted((folder / domain).glob("*/*.[jp][pn]g"))
-        classes = sorted({path.parent.name for path in pictures})
-        if (len(pictures), len(classes)) != (count, 7):
-            held = f"{len(pictures)} images of {len(classes)} classes, not {count} of 7"
+        arrays, _ = read_folder(folder / domain, Counter())
+        classes, numbers = np.unique(arrays["labels"], return_inverse=True)
+        if (len(numbers), len(classes)) != (count, 7):
+            held = f"{len(numbers)} images of {len(classes)} classes, not {count} of 7"
             raise DatasetError(f"{files.name}: {folder / domain} holds {held}; unpack all of PACS")
-        paths += pictures
-        labels += [classes.index(path.parent.name) for path in pictures]
-    images = []
-    for path in paths:
-        image = read_picture(path)
-        if image.shape == (3, 227, 227):
-            image = transforms.resize(image, [side, side], antialias=True)
-        if image.shape != (3, side, side):
-            size = f"{image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}"
-            raise DatasetError(f"{files.name}: {path} has {size}")
-        images.append(image.numpy())
+        pixels = torch.from_numpy(arrays["images"]).permute(0, 3, 1, 2)
+        if pixels.shape[2:] == (227, 227):
+            pixels = transforms.resize(pixels, [side, side], antialias=True)
+        if pixels.shape[2:] != (side, side):
+            size = f"{pixels.shape[3]}×{pixels.shape[2]} pixels, not {side}×{side}"
+            raise DatasetError(f"{files.name}: {folder / domain} has {size}")
+        images.append(pixels.numpy())
+        labels.append(numbers)
+    paths = [path for domain in PACS for path in folder.glob(f"{domain}/*/*.[jp][pn]g")]
     files.md5["PACS"] = md5_of_folder(folder, paths)
-    pool, numbers = np.stack(images), np.array(labels)
+    pool, numbers = np.concatenate(images), np.concatenate(labels)
     return pool, numbers, pool[:0], numbers[:0], np.repeat(np.arange(4), list(PACS.values()))
 
 

@@ -27,17 +27,13 @@ from cflkit.datasets.folders import read_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
 from cflkit.datasets.labels import Array, in_order, names_in, numbered, whole
 
-# Images whose largest pixel is below this share of white are told of
-FAINT = 0.25
-
 
 def is_own(name: str) -> bool:
     """Return whether a data set's name is the path of a file or folder, and not a known name."""
-    if not name.strip():
-        return False
     with contextlib.suppress(OSError, ValueError):  # such as names that are too long
         path = whole_path(name)
-        return path.is_dir() or (path.suffix.lower() == ".npz" and path.is_file())
+        is_file = path.suffix.lower() == ".npz" and path.is_file()
+        return bool(name) and (path.is_dir() or is_file)  # no name at all is no folder
     return False
 
 
@@ -73,9 +69,6 @@ def load(name: str) -> ImageSet:
         images = pool if len(pool.test_labels) else with_test_set(pool)
     except (OSError, MemoryError, UnicodeError) as error:
         raise DatasetError(f"{str(path)!a} cannot be read, or is not UTF-8 ({error})") from error
-    most = float(images.images.max()) / (1 if images.images.is_floating_point() else 255)
-    if 0 < most < FAINT and images.shape[1:] != (1, 1):  # features may have any values
-        notes[f"brightest pixel of only {most:.2g} of white"] += 1
     if notes:
         total = len(images.labels) + len(images.test_labels)
         told = ", ".join(f"{count} × {what}" for what, count in notes.items())
@@ -95,40 +88,31 @@ def from_arrays(arrays: Mapping[str, Array], path: Path, md5: str, notes: Counte
     [kind] = kinds
     known = {kind, "labels", "domains", "clients", *tests}
     notes.update(f"array {key!r}" for key in arrays if key not in known)
+    numbers, names = numbers_in(arrays, path)
     convert = as_images if kind == "images" else as_features
-    keys = [key for key in ("domains", "clients") if key in arrays]
-    numbers = {key: torch.from_numpy(whole(arrays[key], f"{path}: {key}", True)) for key in keys}
-    pool = convert(arrays[kind], f"{path}: {kind}")
-    labels, test_labels, names = labels_in(arrays, path)
-    return ImageSet(
-        path.name if path.is_dir() else path.stem,
-        pool,
-        labels,
-        convert(arrays[f"test_{kind}"], f"{path}: test_{kind}") if tests else pool[:0],
-        test_labels,
-        classes=int(labels.max()) + 1,
-        domains=numbers.get("domains"),
-        files={path.name: md5},
-        owners=numbers.get("clients"),
-        class_names=names,
-    )
+    pool = convert(arrays[kind], f"{path}: {kind}"), numbers["labels"]
+    test = pool[0][:0], pool[1][:0]
+    if tests:
+        test = convert(arrays[f"test_{kind}"], f"{path}: test_{kind}"), numbers["test_labels"]
+    name, classes = path.name if path.is_dir() else path.stem, int(numbers["labels"].max()) + 1
+    domains, owners = numbers.get("domains"), numbers.get("clients")
+    return ImageSet(name, *pool, *test, classes, domains, {path.name: md5}, owners, names)
 
 
-def labels_in(
+def numbers_in(
     arrays: Mapping[str, Array], path: Path
-) -> tuple[Tensor, Tensor, tuple[str, ...] | None]:
-    """Return the labels of the pool and of the test set, and the names of classes if they have any.
-
-    Names of both are numbered together.
-    """
-    keys, names = [key for key in ("labels", "test_labels") if key in arrays], None
-    if all(arrays[key].dtype.kind in "US" for key in keys):  # texts
+) -> tuple[dict[str, Tensor], tuple[str, ...] | None]:
+    """Return labels, domains and clients as numbers, and the names of classes if they have any."""
+    numbers, names = {}, None
+    if arrays["labels"].dtype.kind == "U":  # texts
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
-        numbers = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
-    else:
-        numbers = [whole(arrays[key], f"{path}: {key}", key == "labels") for key in keys]
-    labels, *tests = map(torch.from_numpy, numbers)
-    return labels, tests[0] if tests else labels[:0], names
+    for key in [key for key in ("labels", "test_labels", "domains", "clients") if key in arrays]:
+        if names and "labels" in key:  # those of both sets are numbered together
+            values = numbered(arrays[key], names, f"{path}: {key}")
+        else:
+            values = whole(arrays[key], f"{path}: {key}", every=key != "test_labels")
+        numbers[key] = torch.from_numpy(values)
+    return numbers, names
 
 
 def with_test_set(images: ImageSet) -> ImageSet:
@@ -141,9 +125,7 @@ def with_test_set(images: ImageSet) -> ImageSet:
     except ValueError as error:
         fault = f"{images.name}: a fifth of each class cannot become the test set ({error})"
         raise DatasetError(f"{fault}; give a test set of your own, or more samples") from error
-    halves: dict[str, Any] = {"test_images": images.images[test]}
-    halves["test_labels"] = images.labels[test]
-    for name in ("images", "labels", "domains", "owners"):
-        values = getattr(images, name)
-        halves[name] = None if values is None else values[pool]
-    return replace(images, **halves)
+    parts = {name: getattr(images, name) for name in ("images", "labels", "domains", "owners")}
+    kept: dict[str, Any] = {name: part[pool] for name, part in parts.items() if part is not None}
+    tests = images.images[test], images.labels[test]
+    return replace(images, **kept, test_images=tests[0], test_labels=tests[1])

@@ -1,14 +1,11 @@
 """Scenes in which clients come late, come and go, or change their group."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 Scene = Literal["none", "join", "random", "late group", "drift"]
 
@@ -38,8 +35,6 @@ def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: 
     client of each cluster, which is drawn (``seed``). Otherwise, all clients are always there. A
     `ValueError` says that a scene needs more true clusters than there are.
     """
-    import torch
-
     m = len(np.asarray(clusters))
     if scene in ("late group", "drift") and len(members(clusters)) < 2:
         raise ValueError(f"the scene {scene!r} needs two true clusters, and there is one")

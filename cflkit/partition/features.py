@@ -41,12 +41,11 @@ def class_bumps(
     PartitionError
         The number of clients is no multiple of 3, or the seed is none of the tutorial's generator.
     """
-    if clients < CLUSTERS or clients % CLUSTERS:
-        raise PartitionError(f"needs a multiple of {CLUSTERS} clients, not {clients}")
-    clusters = np.repeat(np.arange(CLUSTERS), clients // CLUSTERS)
     fresh = seeded(seed)
-    if seed >= 2**32:
-        raise PartitionError(f"the tutorial's generator takes a seed below 2**32, not {seed}")
+    if clients < CLUSTERS or clients % CLUSTERS or seed >= 2**32:  # more than `RandomState` takes
+        needs = f"needs a multiple of {CLUSTERS} clients and a seed below 2**32"
+        raise PartitionError(f"{needs}, not {clients} and {seed}")
+    clusters = np.repeat(np.arange(CLUSTERS), clients // CLUSTERS)
     as_printed = np.random.RandomState(seed)
     held, new = [], []
     for cluster in clusters:

@@ -97,10 +97,9 @@ class Partition:
             for client, indices in enumerate(parts):
                 if fault := fault_of(indices):
                     return f"{split} of client {client} {fault}"
-        for name in ("test", "validation"):
-            for client, held in enumerate(self.splits.get(name, ())):
-                if both := len(np.intersect1d(self.train[client], held, assume_unique=True)):
-                    return f"client {client} has {both} samples both for training and for {name}"
+                both = len(np.intersect1d(self.train[client], indices, assume_unique=True))
+                if both and split in ("test", "validation"):
+                    return f"client {client} has {both} samples both for training and for {split}"
         if self.clusters is not None:
             if fault := fault_of(self.clusters, unique=False):
                 return f"clusters {fault}"
@@ -168,9 +167,8 @@ class Partition:
         ]
         manifest = {"dataset": self.dataset, "recipe": self.recipe, "hash": self.hash}
         manifest |= {"recipe_hash": self.recipe_hash, "clients": clients}
-        path = Path(path)
-        path.write_text(as_json(manifest) + "\n")
-        return path
+        Path(path).write_text(as_json(manifest) + "\n")
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Partition:

@@ -63,9 +63,8 @@ def ocfl(
     labels = images.labels.numpy()
     sets = class_sets(overlap, int(labels.max()) + 1 if labels.size else 0)
     sizes = cluster_sizes(clients, balance)
-    drawn = by_class_sets(
-        labels, sets, sizes, draws=draws, dirichlet=balance == "imbalanced", seed=seed
-    )
+    weighted = balance == "imbalanced"
+    drawn = by_class_sets(labels, sets, sizes, draws=draws, dirichlet=weighted, seed=seed)
     recipe = {"name": "ocfl", "overlap": overlap, "balance": balance, "clients": clients}
     return images, Partition(images.name, *drawn, recipe | {"draws": draws, "seed": seed})
 

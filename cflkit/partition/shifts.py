@@ -28,10 +28,8 @@ Shift = Callable[[Tensor, Tensor], Tensor]
 # forty shades of green (the colour map "summer" of matplotlib)
 GREEN, PURPLE = (0.26, 0.63, 0.40), (149 / 255, 52 / 255, 235 / 255)
 SHADES = np.array([[shade / 39, 0.5 + shade / 78, 0.4] for shade in range(10)])
-# Colours of the patches (the first five of matplotlib's "tab10")
-PATCHES = (
-    np.array([[31, 119, 180], [255, 127, 14], [44, 160, 44], [214, 39, 40], [148, 103, 189]]) / 255
-)
+# Colours of the patches as bytes (the first five of matplotlib's "tab10")
+PATCHES = np.array([[31, 119, 180], [255, 127, 14], [44, 160, 44], [214, 39, 40], [148, 103, 189]])
 PATCH_SIDE = 3
 VALIDATION_SHARE = 0.1
 # What a client of PACS has at least, training, validation and test together
@@ -100,7 +98,7 @@ def patched(move: int = 0) -> Shift:
     """Build the shift that paints the upper left corner with colour (label + ``move``) mod 5."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
-        colours = as_pixels(torch.as_tensor(PATCHES) * white(images), images)
+        colours = as_pixels(torch.as_tensor(PATCHES / 255) * white(images), images)
         shifted = images.clone()
         shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = colours[(labels + move) % 5][:, :, None, None]
         return shifted
@@ -216,7 +214,7 @@ def by_groups(
     generator = seeded(recipe["seed"])
     members = recipe["clients"] // len(groups)
     # The authors' error in splitting the test images is only in their notebook for rotations
-    slip = recipe["published"] and manipulated is None
+    sharers = recipe["clients"] if recipe["published"] and manipulated is None else members
     source = torch.cat([images.images, images.test_images])
     labels = torch.cat([images.labels, images.test_labels])
     copies = len(groups) + (manipulated is not None)
@@ -228,7 +226,6 @@ def by_groups(
         held = np.flatnonzero(np.isin(labels, classes))
         first = held < len(images.labels)
         train = split_among_clients(held[first], labels, members, recipe["samples"], generator)
-        sharers = recipe["clients"] if slip else members
         test = split_among_clients(held[~first], labels, sharers, None, generator)[:members]
         used = np.concatenate([*train, *test])
         pool[number, used] = group.shift(source[used], labels[used])
@@ -263,11 +260,8 @@ def client_splits(
         seen = f"{len(train)} images for training and validation, and {len(test)} for test"
         raise PartitionError(f"a client would have {seen}; fewer clients have more")
     shuffled = generator.permutation(train)
-    return {
-        "train": np.sort(shuffled[:trained]),
-        "validation": np.sort(shuffled[kept:]),
-        "test": np.sort(test),
-    }
+    parts = {"train": shuffled[:trained], "validation": shuffled[kept:], "test": test}
+    return {name: np.sort(part) for name, part in parts.items()}
 
 
 def split_among_clients(
