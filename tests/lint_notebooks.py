@@ -202,7 +202,7 @@ def visible(own: Page, passed: set[str]) -> list[list[str]]:
 
 
 # What a lesson may have at most; what is longer belongs into its appendix
-BOUNDS = {"words of prose": 1700, "visible lines of code": 150, "figures": 5, "parameters": 6}
+BOUNDS = {"words of prose": 1600, "visible lines of code": 150, "figures": 5, "parameters": 6}
 
 
 def measures(own: Page) -> list[int]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from cflkit.metrics import renamed
-from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames, style
+from cflkit.plots.page import COLOURS, MARKERS, finding, png_of, save, show, show_frames, style
 from cflkit.plots.papers import agreements, associations, associations_key, ranges, thresholds
 from cflkit.plots.updates import openings, umbrella
 
@@ -25,6 +25,7 @@ __all__ = [
     "cluster_borders",
     "clusterings",
     "divergence",
+    "finding",
     "grid",
     "image_grid",
     "learning_gap",
