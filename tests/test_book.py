@@ -31,9 +31,8 @@ def book(repository, tmp_path_factory):
     """Build the book; return its folder, its pages and the messages."""
     pytest.importorskip("myst_nb", reason='needs the book\'s tools: pip install "cflkit[book]"')
     pytest.importorskip("sphinx_book_theme", reason="needs the book's theme")
-    build = PROJECT / "notebooks" / "src" / "book" / "build.py"
     site = (tmp_path_factory.mktemp("book") / "site").resolve()
-    command = [sys.executable, str(build), str(site)]
+    command = [sys.executable, PROJECT / "notebooks" / "src" / "book" / "build.py", site]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return site, {path: Page(path) for path in site.rglob("*.html")}, done.stderr

@@ -1,7 +1,6 @@
 """Tests of the files around the code: environments, README, and a fresh clone."""
 
 import ast
-import csv
 import inspect
 import os
 import pkgutil
@@ -47,9 +46,8 @@ def pins(system=None, python="3.11.9"):
 
 def test_the_environment_of_conda_has_python_and_installs_the_kit():
     environment = read_yaml(PROJECT / "environment.yml")
-    installed = ["--constraint requirements.lock", "--editable .[dev]"]
-    expected = ["python" + META["requires-python"], "pip", {"pip": installed}]
-    assert environment["dependencies"] == expected
+    pip = {"pip": ["--constraint requirements.lock", "--editable .[dev]"]}
+    assert environment["dependencies"] == ["python" + META["requires-python"], "pip", pip]
 
 
 def test_the_metadata_of_the_package_are_those_of_the_citation():
@@ -82,8 +80,7 @@ def test_every_requirement_is_pinned_within_its_range():
         assert line.startswith("#") or re.match(r"[\w.\[\]-]+==[\w.+!]+( ;|$)", line), line
     own = "cflkit[book,course,flower,notebooks]"
     assert own in META["optional-dependencies"]["dev"]
-    pinned = pins()
-    extras = META["optional-dependencies"]
+    extras, pinned = META["optional-dependencies"], pins()
     for line in META["dependencies"] + extras["notebooks"] + extras["dev"]:
         if line != own:
             requirement = Requirement(line)
@@ -201,8 +198,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 def make(home, target, tools, ready, **places):
     """Make a target with these tools in the environment of a user; return what is printed."""
-    ours = ("ARGS", "CFLKIT", "MAKE")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    own = {n: v for n, v in os.environ.items() if not n.startswith(("ARGS", "CFLKIT", "MAKE"))}
     command = ["make", "--old-file", str(ready), target, f"BIN={tools}", f"READY={ready}"]
     done = subprocess.run(command, cwd=home, env=own | places, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -353,8 +349,8 @@ def test_the_page_of_licences_lists_every_data_set_and_package():
     page = (PROJECT / "notebooks" / "licences.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.*?`) \|", page, re.M)
     assert sorted(re.findall(r"`([^`]+)`", " ".join(rows))) == datasets.names()
-    with (PROJECT / "data" / "licences.csv").open(encoding="utf-8", newline="") as file:
-        listed = {canonicalize_name(row["Name"]): row for row in csv.DictReader(file)}
+    table = pd.read_csv(PROJECT / "data" / "licences.csv", dtype=str).to_dict("records")
+    listed = {canonicalize_name(row["Name"]): row for row in table}
     versions = {name: str(pin.specifier)[2:] for name, pin in pins("linux").items()}
     assert {name: row["Version"] for name, row in listed.items()} == versions
     restricted = re.compile("MPL|Mozilla|NVIDIA|GPL|UNKNOWN")
