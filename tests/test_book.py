@@ -4,32 +4,26 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
+import bs4  # of the book's theme
 import pytest
 
+from cflkit import _project
 from cflkit.reproduce.records import PROJECT
 
 pytestmark = pytest.mark.nightly
 
 
-class Page(HTMLParser):
+class Page:
     """What a page has: ids, links, and pictures with their texts."""
 
     def __init__(self, path):
-        super().__init__()
-        self.ids, self.links, self.pictures = set(), [], []
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids |= {given[name] for name in ("id", "name") if given.get(name)}
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"])
-        if tag == "img":
-            self.pictures.append((given.get("src", ""), given.get("alt")))
-            self.links.append(given.get("src", ""))
+        tags = bs4.BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").find_all()
+        self.ids = {tag[name] for tag in tags for name in ("id", "name") if tag.get(name)}
+        self.pictures = [(tag.get("src", ""), tag.get("alt")) for tag in tags if tag.name == "img"]
+        self.links = [tag["href"] for tag in tags if tag.name == "a" and tag.get("href")]
+        self.links += [source for source, _ in self.pictures]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +31,8 @@ def book(repository, tmp_path_factory):
     """Build the book; return its folder, its pages and the messages."""
     pytest.importorskip("myst_nb", reason='needs the book\'s tools: pip install "cflkit[book]"')
     pytest.importorskip("sphinx_book_theme", reason="needs the book's theme")
-    build = PROJECT / "notebooks" / "src" / "book" / "build.py"
     site = (tmp_path_factory.mktemp("book") / "site").resolve()
-    command = [sys.executable, str(build), str(site)]
+    command = [sys.executable, PROJECT / "notebooks" / "src" / "book" / "build.py", site]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return site, {path: Page(path) for path in site.rglob("*.html")}, done.stderr
@@ -48,9 +41,8 @@ def book(repository, tmp_path_factory):
 def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
     site, pages, told = book
     names = {path.relative_to(site).with_suffix("").as_posix() for path in pages}
-    listed = ["git", "ls-files", "notebooks/*.ipynb", "notebooks/*.md"]
-    done = subprocess.run(listed, cwd=PROJECT, capture_output=True, text=True, check=True)
-    expected = {line.rsplit(".", 1)[0] for line in done.stdout.splitlines() if "src" not in line}
+    listed = _project.git("ls-files", "notebooks/*.ipynb", "notebooks/*.md").splitlines()
+    expected = {line.rsplit(".", 1)[0] for line in listed if "src" not in line}
     assert expected <= names
     assert {"README", "index", "search", "api/cflkit.methods.ocfl"} <= names
     assert "WARNING" not in told and "ERROR" not in told, told
@@ -93,9 +85,8 @@ def test_the_ledger_has_a_page_with_every_number_and_the_home_leads_to_it(book):
 def test_each_lesson_has_a_page_to_hand_out_and_slides_without_a_network(book):
     site, pages, _ = book
     for lesson in PROJECT.glob("notebooks/[01][0-9]_*.ipynb"):
-        sheet, slides = (
-            site / "handouts" / f"{lesson.stem[:2]}{of}.html" for of in ("", "_slides")
-        )
+        sheet = site / "handouts" / f"{lesson.stem[:2]}.html"
+        slides = sheet.with_stem(f"{sheet.stem}_slides")
         assert len(pages[sheet].pictures) == 1
         figures = lesson.read_text(encoding="utf-8").count('"image/png": "')
         sections = slides.read_text(encoding="utf-8").count("<section>")

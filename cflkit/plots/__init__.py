@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from cflkit.metrics import renamed
-from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames, style
+from cflkit.plots.page import COLOURS, MARKERS, finding, png_of, save, show, show_frames, style
 from cflkit.plots.papers import associations, associations_key, ranges
 from cflkit.plots.updates import openings, umbrella
 
@@ -24,6 +24,7 @@ __all__ = [
     "cluster_borders",
     "clusterings",
     "divergence",
+    "finding",
     "image_grid",
     "openings",
     "over_rounds",

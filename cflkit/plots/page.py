@@ -75,6 +75,11 @@ def folder() -> Path:
     return place
 
 
+def finding(text: str, holds: bool) -> str:
+    """Return a title that states a finding, and says so where a run has another one."""
+    return text if holds else f"Not in this run:\n{text}"
+
+
 def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     """Display a figure of a notebook with its number, caption and alternative text.
 

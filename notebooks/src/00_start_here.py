@@ -16,7 +16,7 @@
 #
 # *What four of the offices see. Is the third digit of the third row a 6 or a 9?*
 #
-# **Answer.** It depends on how alike the offices are. One model for all must please everybody, and training alone wastes what others know. A third way is one model for each
+# **Answer.** It depends on how alike the offices are. One model for all must suit everybody, and training alone wastes what others know. A third way is one model for each
 # group of similar offices, and a server can find these groups without looking at any image. Which way is best here, and by how much, you will guess and see.
 #
 # **You will**
@@ -53,7 +53,7 @@ plots.style()
 #
 # In federated learning, an office that takes part is a **client**. A **server** is a computer that sends models to the clients and collects what they send back. Server and clients together are a **federation**.
 # A **group** is a set of clients that really are alike, and a **cluster** is a set that a method has found.
-# You may change the values of the next cell; the cell after it checks them before anything trains.
+# You may change the values of the next cell; the cell after it checks them before anything trains. Captions and text describe the values that stand there now.
 
 # %% tags=["parameters"]
 clients = 20  # the offices, five for each angle

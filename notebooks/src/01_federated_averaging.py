@@ -193,7 +193,9 @@ ax.set(ylim=(0, 1.02), xlim=(0.8, 1.5 * run.rounds), ylabel="accuracy, all class
 ax.set_xlabel("round", x=0.32)
 ax.spines["bottom"].set_bounds(0.8, run.rounds)
 ax.set_xticks(range(1, run.rounds + 1, -(-run.rounds // 10)))
-ax.set_title("FedAvg ends between the two references", loc="left")
+last = {name: curve[-1] for name, curve in curves.items()}
+between = last["each client alone"] < last["FedAvg"] < last["all data in one place"]
+ax.set_title(plots.finding("FedAvg ends between the two references", between), loc="left")
 plots.show(
     figure,
     1,
@@ -300,7 +302,9 @@ for number, name in enumerate(paths):
     ax.plot(mean[name], "--", label=f"{name}: their mean", markerfacecolor="white", **look)
 ax.set(xlabel="local epochs", ylabel="accuracy, all classes", ylim=(0, 1))
 ax.set_xticks(range(len(epochs)), epochs)
-ax.set_title("Alone, a client forgets the classes that it does not see", loc="left")
+forgets = own["dissimilar clients"][-1] < own["dissimilar clients"][0]
+found = plots.finding("Alone, a client forgets the classes that it does not see", forgets)
+ax.set_title(found, loc="left")
 ax.legend(loc="lower left")
 plots.show(
     figure,

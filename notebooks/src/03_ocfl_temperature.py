@@ -266,7 +266,9 @@ ax.set(ylabel="accuracy, own test images", ylim=(0, 1))
 ax.set_xlabel("round", x=0.32)
 ax.spines["bottom"].set_bounds(0.8, run.rounds)
 ax.set(xlim=(0.8, run.rounds * 1.6), xticks=range(1, run.rounds + 1, -(-run.rounds // 10)))
-ax.set_title("Clusters beat clients alone, and clients alone beat one model for all", loc="left")
+one, by_itself, clusters, oracle = ends.values()
+found = "Clusters beat clients alone, and clients alone beat one model for all"
+ax.set_title(plots.finding(found, one < by_itself < clusters), loc="left")
 saved = plots.save(figure, "03_one_alone_groups")
 plots.show(
     figure,
@@ -306,7 +308,7 @@ print("ARI in rounds 1, 2, …:", *(f"{value:.2f}" for value in every))
 #
 # ## Where waiting pays
 #
-# Our clients train for five epochs, so each update tells about all of a client's images. Let each client take **one step, on 16 images**, and send it. Now the update depends mostly on which
+# Our clients train for five epochs, so each update tells about all of a client's images. Let each client take only **one step, on 16 images** (with the learning rate 0.5), and send it. Now the update depends mostly on which
 # images were drawn, so a client's direction is hidden under noise that is new in every round.
 
 
@@ -447,7 +449,6 @@ for name, t in agreed.items():
 # - Waiting pays where noise is new in every round, if the server adds up what clients send.
 
 # %% tags=["claims"]
-one, by_itself, clusters, oracle = ends.values()
 claims.check(
     "03_ocfl_temperature",
     {

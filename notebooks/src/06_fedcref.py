@@ -112,7 +112,7 @@ plt.close(figure)
 # ## Each local cluster trains a network
 #
 # An [autoencoder](99_glossary.ipynb#autoencoder) must return its own input through a narrow middle. It learns to reconstruct what it sees
-# often, and no label is needed. Its **reconstruction error** on an image is the mean squared difference of the pixels.
+# often. Its **reconstruction error** on an image is the mean squared difference of the pixels.
 #
 # Each client trains one autoencoder per local cluster, and all clients receive all of them. Every client then measures the
 # errors of every network on its own images.
@@ -356,7 +356,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits of the whole federation, and nobody
+# In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits, and nobody
 # told it that there are ten. (But we chose ϑ by looking at this figure; see the end.) With the defaults, only two clusters
 # find each other at ϑ = 0.2. With a larger ϑ, one wrong line joins two digits, and at 0.6 four communities are left.
 
@@ -481,8 +481,8 @@ of_loop.set_index("iteration")[["ACC", "communities", "isolated", "clients that 
 #
 # ## Clusters made by k-means
 #
-# The errors of our first clusters are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. We repeat the
-# whole lesson from such clusters.
+# The errors of our first clusters are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. We start
+# again from such clusters.
 #
 # **Predict.** Does refinement gain more there, or less?
 

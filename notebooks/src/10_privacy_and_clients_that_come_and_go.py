@@ -30,7 +30,7 @@
 #
 # **Papers.** Zuziak et al. discuss privacy in *One-Shot Clustered Federated Learning* (IEEE BigData 2024, section V, and
 # section 6.1 of the extended version): "Although the performance is expected to drop, DP can be easily applied to our method." DP is differential
-# privacy, the noise of this lesson. The experiments are ours.
+# privacy. The experiments are ours.
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -51,7 +51,7 @@ plots.style()
 # %% [markdown]
 # ## The clients of lesson 03, again
 #
-# Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, with five clients for each angle.
+# Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, five for each angle.
 
 # %% tags=["parameters"]
 clients = 20  # m, five for each angle
@@ -135,7 +135,7 @@ print(f"all classes read from the signs: {exact} of {len(held)} clients")
 #
 # $$\tilde u = u \cdot \min\Big(1, \frac{C}{\lVert u \rVert}\Big) + \sigma C z, \qquad z \sim \mathcal{N}(0, I_P) .$$
 #
-# **Write it.** Protect the updates of all clients at once, given as a NumPy array with one row for each client. Two lines are enough, one for each step. The check says what is wrong.
+# **Write it.** Protect the updates of all clients at once, given as a NumPy array with one row for each client. Two lines are enough.
 # While nothing is written, the lesson uses the solution.
 
 
@@ -174,7 +174,7 @@ plt.close(figure)
 # %% [markdown]
 # This gives **differential privacy** (Dwork and Roth, 2014). Suppose that a client had entirely different images. Then anything that the
 # server could observe would be at most $e^{\varepsilon}$ times as likely as before, apart from a tiny probability, here $10^{-5}$.
-# For $\varepsilon = 1$ this factor is 2.7. For $\varepsilon = 10$ it is 22,000, which guarantees hardly anything. (This ε is a third one: it is neither Sattler's nor
+# For $\varepsilon = 1$ this factor is 2.7. For $\varepsilon = 10$ it is 22,000, which is hardly a guarantee. (This ε is a third one: it is neither Sattler's nor
 # EMD-CFL's.)
 #
 # ## Seek in one round
@@ -298,9 +298,6 @@ sought = {noise: seek(noise) for noise in run.noises}
 # %%
 guess = None  # rounds, from 1 to 10
 
-# %% [markdown]
-# Move the slider of Figure 3.
-
 # %% tags=["hide-input"]
 guess = check.guessed(guess, 1, run.rounds)
 hidden_at = run.noises[lost_at]
@@ -344,7 +341,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (OCFL clusters in one of them, and got 0), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
+# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (OCFL clustered in one of them, with an ARI of 0), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
 # sum of such updates has the squared norm $t^2 C^2$ if they keep their direction, and that of the noise has about $t\,\sigma^2 C^2 P$. So the cosine becomes about
 #
 # $$\rho' \approx \frac{\rho}{1 + \sigma^2 P / t}, \qquad \text{plus a random part of about } \frac{1}{\sqrt P}.$$
@@ -352,7 +349,7 @@ plots.show_frames(
 # The clusterer needs a gap: cosines within groups must be larger than those between groups. Noise makes the gap smaller by the factor $1 + \sigma^2 P / t$, until it is not much larger than the random part. So a sum of $t$ rounds is like one round
 # with the noise $\sigma / \sqrt t$.
 #
-# **Predict.** (The next section has the answer.) The server finds groups that were hidden. By how much has the sum of ten rounds raised ε?
+# **Predict.** The server finds groups that were hidden. By how much has the sum of ten rounds raised ε?
 
 # %% tags=["nbval-ignore-output"]
 same, pairs, P = truth[:, None] == truth, ~np.eye(run.clients, dtype=bool), federation.parameters
@@ -438,18 +435,18 @@ plots.show(
 clear, sums = sought[some][0].T  # the ARI of each round alone, and of the sums
 lost = {name: table[name].iloc[0] - table[name][some] for name in ("oracle", "HDBSCAN")}
 closer = table["ARI, k-means"][some] > table["ARI, HDBSCAN"][some]
+with_noise = f"With σ = {some:g},"
 claims.check(
     "10_privacy_and_clients_that_come_and_go",
     {
-        f"The signs of one update tell all classes of nine clients; with σ = {some:g}, labels are read with an AUC above 0.8": (
-            exact == len(held) and read[run.noises.index(some)] > 0.8
-        ),
-        f"Without noise, OCFL finds the groups; with σ = {some:g}, no round alone shows all of them": (
-            table["ARI, HDBSCAN"].iloc[0] == 1 and max(clear) < 1
-        ),
-        f"With σ = {some:g}, the sum of {run.rounds} rounds shows all groups": sums[-1] == 1,
-        f"With σ = {some:g}, OCFL is closer to the groups with k-means than with HDBSCAN, which loses more accuracy than the oracle": (
-            closer and lost["HDBSCAN"] > lost["oracle"]
+        "The signs of one update tell all classes of nine clients": exact == len(held),
+        f"{with_noise} labels are read with an AUC above 0.8": read[run.noises.index(some)] > 0.8,
+        "Without noise, OCFL finds the groups": table["ARI, HDBSCAN"].iloc[0] == 1,
+        f"{with_noise} no round alone shows all groups": max(clear) < 1,
+        f"{with_noise} the sum of {run.rounds} rounds shows all groups": sums[-1] == 1,
+        f"{with_noise} OCFL is closer to the groups with k-means than with HDBSCAN": closer,
+        f"{with_noise} HDBSCAN loses more accuracy than the oracle": (
+            lost["HDBSCAN"] > lost["oracle"]
         ),
         "With the largest noise, the oracle ends below clients alone": (
             table["oracle"].iloc[-1] < table["Local"].iloc[-1]

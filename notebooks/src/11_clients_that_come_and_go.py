@@ -189,7 +189,7 @@ def play(scene):
 
 
 # %% [markdown]
-# `play` runs a scene round by round. In each round, every method continues from its last state (`after=history`), even if a client has other data from this round on.
+# In each round of a scene, every method continues from its last state (`after=history`), even if a client has other data from this round on.
 
 # %%
 played = {scene: play(scene) for scene in ("join", "random", "late group", "drift")}
