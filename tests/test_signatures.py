@@ -1,7 +1,5 @@
 """One clustering of signatures after a warm-up, on clients with features."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -97,18 +95,6 @@ def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_on
     assert sum(computed) == 40
     assert max(computed) == at_once
     torch.testing.assert_close(found, whole, atol=1e-7, rtol=1e-5)
-
-
-def test_a_gradient_has_the_precision_of_the_federation(federate):
-    found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a processor may only emulate bfloat16
-        federations = [federate(precision=name) for name in ("float32", "bfloat16")]
-    for federation in federations:
-        found += federation.ask(loss_gradient, first_jobs(federation, [0]), samples=None)
-    assert found[1].dtype == torch.float32
-    assert not torch.equal(*found)
-    torch.testing.assert_close(*found, atol=1e-2, rtol=0.1)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ predictions and gradients of a given model.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -237,14 +236,14 @@ class Clients:
         output: Output,
         train_mode: bool = False,
     ) -> list[Tensor]:
-        """Compute an output of some models on some samples, in float32."""
+        """Compute an output of some models on some samples."""
         samples = self.samples(part, split)
         outputs = []
         for row in rows:
             network.load(row)
             network.network.train(train_mode)
-            with torch.inference_mode(), autocast(self.training, self.device):
-                outputs.append(output(network.network, *samples).float())
+            with torch.inference_mode():
+                outputs.append(output(network.network, *samples))
         return outputs
 
     def parts(
@@ -280,13 +279,6 @@ def spare_memory(device: torch.device) -> int:
     import psutil
 
     return psutil.virtual_memory().available // 2
-
-
-def autocast(training: LocalTraining, device: torch.device) -> AbstractContextManager:
-    """Return the context in which a network computes: bfloat16 if that is the precision."""
-    # Without its cache, which would keep weights from before the optimiser's step
-    half = training.precision == "bfloat16"
-    return torch.autocast(device.type, torch.bfloat16, half, cache_enabled=False)
 
 
 @dataclass(frozen=True)
@@ -352,8 +344,7 @@ class Client:
         gradient = torch.zeros(network.parameters, device=clients.device)
         for part in index.split(max(1, size)):
             inputs, labels = clients.samples(part)
-            with autocast(clients.training, clients.device):
-                mean = clients.loss_of(network.network(inputs), inputs, labels, "mean")
+            mean = clients.loss_of(network.network(inputs), inputs, labels, "mean")
             pieces = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
             gradient += join(pieces)
         return gradient

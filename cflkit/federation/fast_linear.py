@@ -28,7 +28,7 @@ def steps_in_backward(network: RowModel, training: LocalTraining) -> Iterator[No
     """Let the large layers of a network step in the backward pass for the duration of the block.
 
     They are linear layers on a CPU whose gradient is too large for `machine.keep_freed_memory`. The
-    training must be SGD in float32, without momentum and penalty. The optimiser finds no gradient
+    training must be SGD without momentum and penalty. The optimiser finds no gradient
     of these weights, and leaves them alone.
     """
     plain = (training.optimizer, training.momentum) == ("sgd", 0) and training.penalty == "none"
@@ -38,7 +38,6 @@ def steps_in_backward(network: RowModel, training: LocalTraining) -> Iterator[No
         for layer in network.network.modules()
         if type(layer) is nn.Linear
         and plain
-        and training.precision == "float32"
         and layer.weight.device.type == "cpu"
         and layer.weight.nbytes > machine.KEPT_BLOCK
         and id(layer.weight) in moving
