@@ -90,7 +90,7 @@ def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_on
     computed = []
     network = federation.data.networks[0].network
     with network.register_forward_hook(lambda _, inputs, out: computed.append(len(out))):
-        monkeypatch.setattr(clients, "KEPT", at_once * federation.data.bytes_per_sample)
+        monkeypatch.setattr(clients, "GRADIENT_BYTES", at_once * federation.data.bytes_per_sample)
         [found] = federation.ask(loss_gradient, jobs, samples=None)
     assert sum(computed) == 40
     assert max(computed) == at_once

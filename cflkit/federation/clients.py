@@ -26,7 +26,7 @@ CENTRAL = "central"
 AT_ONCE = {"threads": 512, "stacked": 4096}
 # How many bytes the backward pass of a gradient may keep. A share of the free memory would change
 # the last bits with what else is running
-KEPT = 2**30
+GRADIENT_BYTES = 2**30
 
 # A function from a network, inputs and labels to the output for each sample
 Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -337,7 +337,7 @@ class Client:
         """
         clients, network = self.clients, self.network
         index = clients.index("train", self.number)[:samples]
-        size = min(AT_ONCE[clients.engine], int(KEPT / max(clients.bytes_per_sample, 1)))
+        size = min(AT_ONCE[clients.engine], int(GRADIENT_BYTES / max(clients.bytes_per_sample, 1)))
         network.load(model)
         network.network.eval()
         parameters = list(network.trainable.values())

@@ -1,4 +1,4 @@
-"""Write ``data/structure.csv``: what `cflkit.groups.structure` says of clients with groups and without.
+"""Write ``data/structure.csv``: what `groups.structure` says of clients with groups and without.
 
 A row is a federation of 15 or 16 clients and a round: the first, or that in which OCFL's trigger
 fires (the eighth, if it does not). Rows that are there are not computed again.
