@@ -7,10 +7,10 @@ Which room holds what:
 - `federation`: clients that train and evaluate, and the requests that methods send to them;
 - `methods`: one file per algorithm, each as its pseudocode; `methods.baselines` has the others;
 - `divergence`, `clustering`, `metrics`: distances of clients, clusterers, measures of clusters;
-  `structure` asks whether there are groups at all;
 - `simulation`: the loop over rounds, all methods in lockstep; `explain`, `plots`: maps and figures;
 - `reproduce`: papers, parameters, records, grids, the ledger, and the command line;
-- `course` and `check`: exercises and their checks; `flower`: clients that are elsewhere.
+- `course` and `check`: exercises and their checks; `flower`: clients that are elsewhere;
+- `groups`, `compare`: whether clients have groups at all, and how a new method does.
 """
 
 import os

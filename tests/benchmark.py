@@ -42,7 +42,6 @@ WORK = {
 }
 PLAIN = "plain loop, tensors in memory"
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
-COARSE = "cflkit, threads, bfloat16"
 
 
 def noise(shape, count=10_000):
@@ -53,13 +52,13 @@ def noise(shape, count=10_000):
     return ImageSet("noise", images, labels, images[:100], labels[:100], classes=10)
 
 
-def federate(model, clients, samples, epochs, batch_size, shape, precision="float32", **options):
+def federate(model, clients, samples, epochs, batch_size, shape, **options):
     """Build a federation on noise, where 70 % of the draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
     _, split = partition.iid(images, clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
-    training = LocalTraining(epochs, batch_size, lr=0.01, precision=precision)
+    training = LocalTraining(epochs, batch_size, lr=0.01)
     stacked = options.setdefault("engine", "threads") == "stacked"
     device = "cuda" if stacked and torch.cuda.is_available() else "cpu"
     return images, Federation(images, split, model, training, device=device, **options)
@@ -101,14 +100,12 @@ def ways(model):
     """Measure each way's seconds per round, and its ratio to ours."""
     work = WORK[model]
     _, threads = federate(model, *work)
-    _, coarse = federate(model, *work, precision="bfloat16")
     jobs = first_jobs(threads)
     # The kit asks torch for large pages, and the C library to keep what is freed
     plain = partial(command, "--plain", model, THP_MEM_ALLOC_ENABLE="0")
     measured = {
         PLAIN: lambda: float(plain()),
         THREADS: lambda: threads.train(jobs, 0),
-        COARSE: lambda: coarse.train(jobs, 0),
     }
     if model == "compact-cnn" or torch.cuda.is_available():
         _, stacked = federate(model, *work, engine="stacked")

@@ -14,7 +14,6 @@ It runs each method on the CPU and on the device, with both engines, and prints 
 
 import json
 import sys
-from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -139,11 +138,9 @@ def main(names):
     import test_contract as contract
 
     from cflkit import datasets
-    from cflkit.federation import Federation, LocalTraining, clients, stacked, training
+    from cflkit.federation import Federation, LocalTraining
     from cflkit.partition import shifts
 
-    for module in (clients, stacked, training):  # autocast does not know the device
-        module.autocast = lambda *_: nullcontext()
     images = datasets.load("digits-8x8")
 
     def rows(name, device, engine):

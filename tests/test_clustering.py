@@ -45,15 +45,6 @@ def test_clear_clusters_are_found(name, options, sizes):
     assert clustering.make(name, **options).fit_predict(gamma).tolist() == truth.tolist()
 
 
-@given(st.floats(0.01, 1), st.floats(0.01, 1.5), st.integers(0, 1000))
-def test_merge_heights_say_how_many_clusters_a_threshold_leaves(noise, threshold, seed):
-    gamma, _ = blocks((5, 5, 5), noise, seed)
-    labels = clustering.make("agglomerative", threshold=threshold).fit_predict(gamma)
-    heights = clustering.merge_heights(gamma)
-    assert len(heights) == len(gamma) - 1
-    assert labels.max() + 1 == (heights >= threshold).sum() + 1
-
-
 @pytest.mark.parametrize(
     ("linkage", "heights"),
     [

@@ -278,19 +278,13 @@ def test_models_that_the_server_breaks_are_not_scored(federate):
         run({"broken": broken}, federate("linear"), rounds=1)
 
 
-@pytest.mark.slow
-def test_a_run_in_which_everybody_diverged_is_an_error(federate):
-    message = r"diverged in round 2: .*clients \[0, 1, 2, 3, 4, 5\] .*lower the learning rate"
-    with pytest.raises(Diverged, match=message):
-        run({"one": Wild(), "other": Wild(weighting="equal")}, federate(), rounds=5)
-
-
-def test_methods_that_left_before_do_not_hide_that_the_last_one_diverged(federate):
+def test_a_run_of_which_the_last_method_diverges_is_an_error_whoever_left_before(federate):
     """The run goes on from a history in which another method has diverged."""
     one = methods.make("fedavg")
     before = run({"one": one, "left": Wild()}, federate(), rounds=2)
     one.models = one.models * 1e30
-    with pytest.raises(Diverged, match="diverged in round 3"):
+    message = r"diverged in round 3: .*clients \[0, 1, 2, 3, 4, 5\] .*lower the learning rate"
+    with pytest.raises(Diverged, match=message):
         run({"one": one}, federate(), rounds=6, after=before)
 
 

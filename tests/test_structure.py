@@ -7,8 +7,8 @@ import pytest
 import structure as program
 from sklearn.metrics import silhouette_samples
 
-from cflkit import structure
 from cflkit.divergence import cosine_divergence
+from cflkit.groups import structure
 
 
 def directions(groups, spread, clients=15, dimensions=400, seed=0):

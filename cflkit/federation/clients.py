@@ -5,7 +5,6 @@ predictions and gradients of a given model.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +26,7 @@ CENTRAL = "central"
 AT_ONCE = {"threads": 512, "stacked": 4096}
 # How many bytes the backward pass of a gradient may keep. A share of the free memory would change
 # the last bits with what else is running
-KEPT = 2**30
+GRADIENT_BYTES = 2**30
 
 # A function from a network, inputs and labels to the output for each sample
 Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -237,14 +236,14 @@ class Clients:
         output: Output,
         train_mode: bool = False,
     ) -> list[Tensor]:
-        """Compute an output of some models on some samples, in float32."""
+        """Compute an output of some models on some samples."""
         samples = self.samples(part, split)
         outputs = []
         for row in rows:
             network.load(row)
             network.network.train(train_mode)
-            with torch.inference_mode(), autocast(self.training, self.device):
-                outputs.append(output(network.network, *samples).float())
+            with torch.inference_mode():
+                outputs.append(output(network.network, *samples))
         return outputs
 
     def parts(
@@ -280,13 +279,6 @@ def spare_memory(device: torch.device) -> int:
     import psutil
 
     return psutil.virtual_memory().available // 2
-
-
-def autocast(training: LocalTraining, device: torch.device) -> AbstractContextManager:
-    """Return the context in which a network computes: bfloat16 if that is the precision."""
-    # Without its cache, which would keep weights from before the optimiser's step
-    half = training.precision == "bfloat16"
-    return torch.autocast(device.type, torch.bfloat16, half, cache_enabled=False)
 
 
 @dataclass(frozen=True)
@@ -345,15 +337,14 @@ class Client:
         """
         clients, network = self.clients, self.network
         index = clients.index("train", self.number)[:samples]
-        size = min(AT_ONCE[clients.engine], int(KEPT / max(clients.bytes_per_sample, 1)))
+        size = min(AT_ONCE[clients.engine], int(GRADIENT_BYTES / max(clients.bytes_per_sample, 1)))
         network.load(model)
         network.network.eval()
         parameters = list(network.trainable.values())
         gradient = torch.zeros(network.parameters, device=clients.device)
         for part in index.split(max(1, size)):
             inputs, labels = clients.samples(part)
-            with autocast(clients.training, clients.device):
-                mean = clients.loss_of(network.network(inputs), inputs, labels, "mean")
+            mean = clients.loss_of(network.network(inputs), inputs, labels, "mean")
             pieces = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
             gradient += join(pieces)
         return gradient

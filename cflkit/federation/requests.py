@@ -49,11 +49,10 @@ class LocalTraining:
         The strength μ of the penalty.
     trains : {"all", "head", "body"}
         Which parameters move: all, those of the layer ``classifier``, or all others.
-    precision : {"float32", "tf32", "bfloat16"}
+    precision : {"float32", "tf32"}
         The precision of matrix products and convolutions, also where models are only evaluated.
-        ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs alone. ``bfloat16`` runs the
-        network under ``torch.autocast``, with parameters, gradients and losses in float32. Neither
-        is meant for records that must be exact.
+        ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs alone. It is not meant for records
+        that must be exact.
     """
 
     epochs: Count = 3
@@ -65,7 +64,7 @@ class LocalTraining:
     penalty: Literal["none", "proximal", "norms", "cosine", "linear"] = "none"
     strength: float = 0.0
     trains: Literal["all", "head", "body"] = "all"
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32"] = "float32"
 
     @model_validator(mode="after")
     def consistent(self) -> LocalTraining:

@@ -5,7 +5,6 @@ one stack per core.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, zip_longest
@@ -14,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from cflkit.federation.clients import Batch, Clients, Loss, autocast, spare_memory
+from cflkit.federation.clients import Batch, Clients, Loss, spare_memory
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.training import add_to_gradients, penalty_directions, run_in_threads
@@ -120,7 +119,7 @@ def train_stack(
     optimizer = training.build(leaves)
     schedule = Schedule.of(batches, clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
-    gradients = gradients_of(network, clients.loss_of, autocast(training, clients.device))
+    gradients = gradients_of(network, clients.loss_of)
     going, done = len(jobs), []
 
     def rows(first: int, end: int) -> Tensor:
@@ -151,9 +150,7 @@ def train_stack(
     return torch.cat([rows(0, going), *reversed(done)])
 
 
-def gradients_of(
-    network: RowModel, loss_of: Loss, autocast: AbstractContextManager
-) -> Callable[..., tuple[Values, Values]]:
+def gradients_of(network: RowModel, loss_of: Loss) -> Callable[..., tuple[Values, Values]]:
     """Build the function from stacked models and batches to gradients and updated buffers."""
 
     def loss(
@@ -162,10 +159,8 @@ def gradients_of(
         # BatchNorm updates its buffers in place
         moved = {name: buffer.clone() for name, buffer in buffers.items()}
         give_keys(network.network, keys)
-        with autocast:
-            outputs = torch.func.functional_call(network.network, {**trained, **moved}, (x,))
-            losses = loss_of(outputs, x, y, "none")
-        return (shares * losses).sum(), moved
+        outputs = torch.func.functional_call(network.network, {**trained, **moved}, (x,))
+        return (shares * loss_of(outputs, x, y, "none")).sum(), moved
 
     return torch.func.vmap(torch.func.grad(loss, has_aux=True))
 

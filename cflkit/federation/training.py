@@ -7,14 +7,14 @@ one core of a CPU. The engine `stacked` does the same steps for many models at o
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit.federation.clients import CENTRAL, Clients, Loss, Output, autocast
+from cflkit.federation.clients import CENTRAL, Clients, Loss, Output
 from cflkit.federation.fast_linear import steps_in_backward
 from cflkit.federation.machine import usable_cores
 from cflkit.federation.requests import Jobs, LocalTraining
@@ -33,7 +33,6 @@ def train_client(
     loss_of: Loss,
     training: LocalTraining,
     anchor: Tensor,
-    autocast: AbstractContextManager,
 ) -> None:
     """Train a network on a client's batches, one step per batch.
 
@@ -49,20 +48,17 @@ def train_client(
         The optimiser and the penalty.
     anchor : Tensor
         ``[P + Q]``, the model to which the penalty refers.
-    autocast : context manager
-        The precision in which the network computes.
     """
     network.network.train()
     optimizer = training.build(network.trainable)
     centre = network.split(anchor)
     for inputs, labels, weights in batches:
         optimizer.zero_grad()
-        with autocast:
-            outputs = network.network(inputs)
-            if weights is None:
-                loss = loss_of(outputs, inputs, labels, "mean")
-            else:
-                loss = (weights * loss_of(outputs, inputs, labels, "none")).mean()
+        outputs = network.network(inputs)
+        if weights is None:
+            loss = loss_of(outputs, inputs, labels, "mean")
+        else:
+            loss = (weights * loss_of(outputs, inputs, labels, "none")).mean()
         loss.backward()
         directions = penalty_directions(network.trainable, centre, training.penalty)
         add_to_gradients(network.trainable, directions, training.strength)
@@ -135,12 +131,11 @@ def train_in_threads(
                 yield *clients.samples(batch.index), weights
 
         network.load(model)
-        precision = autocast(training, clients.device)
         anchor = jobs.of(job, "anchor", model)
         large = clients.has_large_layers
         with steps_in_backward(network, training) if large else nullcontext():
-            train_client(network, samples(), clients.loss_of, training, anchor, precision)
-        trained[job] = network.row
+            train_client(network, samples(), clients.loss_of, training, anchor)
+        network.store(trained[job])
 
     run_in_threads(train_one, range(len(jobs)), clients.networks)
 

@@ -79,6 +79,11 @@ class RowModel:
         for name, piece in self.split(row).items():
             self.values[name].copy_(piece)
 
+    def store(self, row: Tensor) -> None:
+        """Copy the values of the network into ``row`` (``[P + Q]``), without a second copy."""
+        for name, piece in self.split(row).items():
+            piece.copy_(self.values[name])
+
     def split(self, row: Tensor) -> dict[str, Tensor]:
         """Return views of a row (``[P + Q]``), or of several (``[…, P + Q]``), by name."""
         return {

@@ -267,7 +267,7 @@ class Training(Parameters):
     rounds: bounds.Count
     seed: Seed
     # A field with a default is no part of a record's name while it has this value
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32"] = "float32"
 
     @model_validator(mode="after")
     def trainable(self, info: ValidationInfo) -> Self:

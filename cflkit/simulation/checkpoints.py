@@ -50,6 +50,7 @@ class Keeper:
         self.path, self.identity = Path(path), fingerprint(methods, federation, plan)
         # The code on which a state depends
         self.code = f"{digest_of_code(*modules)} torch {torch.__version__}"
+        # How many seconds the last writing took, and when it ended
         self.cost, self.written = 0.0, perf_counter()
 
     def keep(self, history: History, rounds: int, methods: Methods, last: bool) -> None:
@@ -161,7 +162,7 @@ def check_digest(path: Path) -> None:
 # In a file, the key of a dict that stands for an array of NumPy: it has the same tensor
 ARRAY = "array of NumPy"
 # What a file can give back without unpickling
-KEPT = (str, bytes, int, float, complex, set, type(None), np.generic, torch.device, torch.dtype)
+STORABLE = (str, bytes, int, float, complex, set, type(None), np.generic, torch.device, torch.dtype)
 
 
 def each_leaf(function: Callable[[Any], Any], value: Any) -> Any:
@@ -185,7 +186,7 @@ def prepare_leaf(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
         return known.setdefault((leaf.dtype, leaf.shape, leaf.device, digest), leaf)
     if isinstance(leaf, np.ndarray):
         return {ARRAY: prepare_leaf(torch.from_numpy(leaf), known)}
-    if not isinstance(leaf, KEPT):
+    if not isinstance(leaf, STORABLE):
         raise ValueError(
             f"a checkpoint cannot keep a {type(leaf).__name__}: methods may have tensors, arrays, "
             "numbers and texts, and lists and dicts of these"

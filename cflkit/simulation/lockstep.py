@@ -38,7 +38,9 @@ class Traffic:
     down: int = 0
     up: int = 0
     trainings: int = 0
+    # Pairs of a model's digest and a client that has this model
     held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
+    # Pairs of a request's kind and a job's key: the trainings that were done
     trained: set[tuple[Hashable, Hashable]] = field(default_factory=set)
 
     @property

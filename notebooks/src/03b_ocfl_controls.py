@@ -31,10 +31,10 @@ import torch
 from cflkit import clustering, datasets, methods, metrics, partition, plots, simulation
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.groups.structure import REASONABLE, structure_test
 from cflkit.methods.ocfl import rises
 from cflkit.methods.ocfl_open import attribute
 from cflkit.reproduce import claims, papers, records
-from cflkit.structure import REASONABLE, structure_test
 
 plots.style()
 
@@ -71,7 +71,7 @@ seed = 0  # initial model, batch orders
 repeats = 5  # training seeds that the figures show, from seed on; the record is of the first
 only = None  # names of the methods to run, such as ["OCFL-HDB"]; None: all, which the figures need
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
-precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmetic
 engine = None  # how local trainings are computed: "threads" or "stacked"; None: as the device needs
 validation = 0.0  # share of the training samples for validation; only EMD-CFL needs them
 epsilon = 0.1  # EMD-CFL's threshold, if `only` names this method
@@ -753,7 +753,7 @@ for names in (["T", "round"], [*groupings, "noise"]):
 # ### Is there a structure at all?
 #
 # Before a server clusters, it can ask how clear the best clusters are, and whether clients *without* groups would look as clear.
-# `cflkit.structure` asks both, and follows SigClust (Liu and others, 2008). It joins clients by average linkage, cuts the tree into 2 to m/2
+# `cflkit.groups.structure` asks both, and follows SigClust (Liu and others, 2008). It joins clients by average linkage, cuts the tree into 2 to m/2
 # clusters, and keeps the cut with the largest [silhouette](99_glossary.ipynb#silhouette). Then it draws 99 clouds without groups, from a Gaussian
 # distribution whose variances are estimated from the clients' directions.
 #

@@ -82,7 +82,7 @@ local_epochs = 3  # passes over a client's data in a round
 rounds = 20  # of communication
 seed = 0  # initial model, batch orders
 repeats = 5  # training seeds that figures show, from `seed` on
-precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmetic
 
 # %% tags=["nbval-check-output"]
 run = papers.lessons.SattlerAndBriggs.of(globals())

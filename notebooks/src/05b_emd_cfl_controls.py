@@ -90,7 +90,7 @@ pacfl_angle = None  # PACFL's threshold in degrees; None: the paper's for these 
 fedclust_distance = None  # FedClust's threshold, in units of the parameters; None: likewise
 compared = None  # methods of the comparison at the end; None: ten, []: none
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
-precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmetic
 scene = "none"  # or "join", "random", "late group", "drift": clients come later, or change
 change = 0  # rounds before clients come or change
 

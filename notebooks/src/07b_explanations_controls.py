@@ -70,7 +70,7 @@ baseline = "zeros"  # the values of absent pixels; or "blur", "mean"
 explained = "predicted"  # the class that is explained; or "true"
 seed = 0  # initial model, batch orders, draws of images
 repeats = 3  # training seeds of the four models in Figure 9 and in tables; all else is of the first
-precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmetic
 trained_in = None  # the ID of a run of 03b, whose kept models are explained
 
 # %% tags=["record"]

@@ -64,7 +64,7 @@ seed = 42  # data, initial model, batch orders
 repeats = 3  # seeds that figures show, from the one above on
 only = None  # names of the methods to run, such as ["FedAvg"]; None: all, which the figures need
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
-precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmetic
 
 # %% tags=["record"]
 run = papers.tutorial.Parameters.of(globals())

@@ -1,4 +1,4 @@
-"""Write ``data/structure.csv``: what `cflkit.structure` says of clients with groups and without.
+"""Write ``data/structure.csv``: what `groups.structure` says of clients with groups and without.
 
 A row is a federation of 15 or 16 clients and a round: the first, or that in which OCFL's trigger
 fires (the eighth, if it does not). Rows that are there are not computed again.
@@ -16,9 +16,9 @@ from hit_rate import watched
 from cflkit import datasets, partition
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, LocalTraining
+from cflkit.groups.structure import structure_test
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
-from cflkit.structure import structure_test
 
 TABLE = PROJECT / "data" / "structure.csv"
 COLUMNS = ("data", "clients", "groups", "seed", "round", "silhouette", "p")
