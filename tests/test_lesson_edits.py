@@ -143,7 +143,7 @@ def test_edits_end_in_results_or_are_refused_before_training(lesson, edited, tra
     try:
         return execute(lesson, values)
     except Mistake as mistake:
-        message = str(mistake).replace("learning rate", "lr")
+        message = str(mistake).replace("learning rate", "lr, momentum, weight_decay")
         assert message and (isinstance(mistake, Diverged) or not trained), f"{message} {command}"
     except Exception as error:
         error.add_note(command)
