@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from contextlib import redirect_stdout, suppress
@@ -18,6 +19,7 @@ import ot
 import pandas as pd
 import pytest
 import torch
+from IPython.core.formatters import DisplayFormatter
 from ot.utils import proj_simplex
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import cdist
@@ -266,7 +268,8 @@ def test_a_lesson_goes_on_with_the_solution_where_nothing_right_is_written(capsy
 
 def test_module_and_function_are_the_same_check():
     assert cflkit.check.check("01.1", EXERCISES["01.1"].solution)
-    assert repr(check("01.1", EXERCISES["01.1"].solution)) == "True"
+    right = check("01.1", EXERCISES["01.1"].solution)
+    assert repr(right) == "True" and DisplayFormatter().format(right) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -504,10 +507,8 @@ def test_nbgrader_grades_blank_wrong_and_whole_submissions(tmp_path, monkeypatch
     name = "01_federated_averaging_exercises"
     versions.write_versions(tmp_path / "course")
     home = tmp_path / "course" / "nbgrader"
-    settings = Config()
-    settings.CourseDirectory.root = str(home)
-    settings.CourseDirectory.course_id = "clustered-federated-learning"
-    api = NbGraderAPI(config=settings)
+    place = {"root": str(home), "course_id": "clustered-federated-learning"}
+    api = NbGraderAPI(config=Config(CourseDirectory=place))
     made = api.generate_assignment(name)
     assert made["success"], made["log"]
     release = nbformat.read(home / "release" / name / f"{name}.ipynb", as_version=4)
@@ -527,13 +528,22 @@ def test_nbgrader_grades_blank_wrong_and_whole_submissions(tmp_path, monkeypatch
         graded = api.autograde(name, student)
         assert graded["success"], graded["log"]
     most = sum(exercise.points for exercise in of_kind("01", Implement, Predict))
-    with Gradebook(f"sqlite:///{home / 'gradebook.db'}", "clustered-federated-learning") as book:
+    with Gradebook(f"sqlite:///{home / 'gradebook.db'}", place["course_id"]) as book:
         scores = {s: book.find_submission(name, s).score for s in submissions}
         assert book.find_submission(name, "whole").needs_manual_grade
     without = most - versions.answered(last).points
     assert scores == {"blank": 0, "whole": most, "endless": without, "merged": most - lost}
-    told = (home / "autograded" / "endless" / name / f"{name}.ipynb").read_text()
-    assert "Does a loop never end?" in told
+    # What the course's own settings add
+    versions.write_notebook(release, home / "submitted" / "blank" / name / "renamed.ipynb")
+    _, said = (
+        subprocess.run(["nbgrader", word, name], cwd=home, capture_output=True, text=True).stderr
+        for word in ("generate_feedback", "autograde")
+    )
+    told = (home / "feedback" / "endless" / name / f"{name}.html").read_text()
+    assert "Does a loop never end?" in told and "no points for 01." in told
+    assert "Traceback (most" not in told and "cflkit.check.grade" not in told
+    assert re.search(r"blank/.*renamed\.ipynb is no notebook .*: was it renamed", said)
+    assert re.search(r"merged/.*\.ipynb lacks check-.*, which get no score", said)
 
 
 @pytest.mark.parametrize(

@@ -205,11 +205,14 @@ def test_two_demonstrations_do_not_share_a_folder(tmp_path):
     other.stop()
 
 
-def test_a_process_that_has_ended_ends_the_wait_with_its_log(tmp_path):
+def test_a_process_that_has_ended_ends_the_wait_with_its_log(tmp_path, monkeypatch):
+    """And no proxy is on its way to this machine."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     own = demo.Demo(tmp_path, SMALL)
-    own.launch("client-00", sys.executable, "-c", "print('its certificate has expired')")
+    code = "import os; print('certificate has expired', os.getenv('https_proxy'))"
+    own.launch("client-00", sys.executable, "-c", code)
     own.processes["client-00"].wait()
-    with pytest.raises(demo.DemoError, match=r"(?s)client-00 has ended; .*certificate has expired"):
+    with pytest.raises(demo.DemoError, match=r"(?s)client-00 has ended; .* has expired None"):
         own.wait("1")
     own.stop()
 

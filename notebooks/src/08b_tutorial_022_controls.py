@@ -885,9 +885,10 @@ for kind, seeds in soft.items():
 
 # %%
 def excess_losses(home, many):
-    """The distances [many, many] of clusters that were found and trained for ten rounds."""
+    """The distances of up to ``many`` clusters that were found and trained for ten rounds."""
     sent, _ = signatures_of(home, home.initial())
     labels = torch.from_numpy(fcluster(average(sent), many, "maxclust") - 1).long()
+    many = len(labels.unique())
     models = home.initial().repeat(many, 1)
     for t in range(10):
         models = round_of(home, models, labels, t)
@@ -908,7 +909,7 @@ def merged(tree, labels):
 
 trees = {}
 for number, home in federations.items():
-    distances, six = excess_losses(home, 2 * run.k)
+    distances, six = excess_losses(home, max(3, 2 * run.k))  # a gap needs two merges
     trees[number] = linkage(squareform(distances), "average"), six
 remain = {number: merged(*pair) for number, pair in trees.items()}
 
