@@ -178,6 +178,16 @@ plots.show(
 # On its own classes, a cluster's model is best, and a client alone is nearly as good. On all ten digits both fail, because they have never seen the other digits. One model for all is worse on a client's own classes, but it is
 # as good on all ten. This is the main trade-off of the OCFL papers. Where groups see different classes, even the right clusters do not escape from it.
 #
+# Does [fine-tuning](99_glossary.ipynb#fine-tuning) escape, in which each client trains the one model once more on its own images?
+
+# %% tags=["nbval-check-output"]
+control = {"fine-tuned": methods.make("fedavg-ft")}
+tuned = simulation.run(control, federation, run.rounds, progress=False).summary()["fine-tuned"]
+print(f"fine-tuned: {tuned['accuracy']:.2f} on own classes, {tuned['central_accuracy']:.2f} on all ten")
+
+# %% [markdown]
+# It does not. It gains a little at home, and loses far more on all ten.
+#
 # ## Where do the lines cross?
 #
 # Now a client meets a mixture: a share $p$ of its test images is foreign, and the others are like its own. Its model has the accuracy $a$ *at home*, on its own classes, and the accuracy $b$ *abroad*, on foreign images. In the mixture it reaches $(1 - p)\, a + p\, b$.
