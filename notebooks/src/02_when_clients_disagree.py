@@ -27,7 +27,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb).
 #
-# **Study minutes:** 17. **Minutes on two cores:** 0.5
+# **Study minutes:** 18. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning* (OCFL), extended version,
 # section 3.1, whose four scenarios make it possible to say afterwards whether a method has found the right groups.
@@ -183,7 +183,8 @@ plots.show(
 # %% tags=["nbval-check-output"]
 control = {"fine-tuned": methods.make("fedavg-ft")}
 tuned = simulation.run(control, federation, run.rounds, progress=False).summary()["fine-tuned"]
-print(f"fine-tuned: {tuned['accuracy']:.2f} on own classes, {tuned['central_accuracy']:.2f} on all ten")
+home, all_ten = tuned["accuracy"], tuned["central_accuracy"]
+print(f"fine-tuned: {home:.2f} on own classes, {all_ten:.2f} on all ten")
 
 # %% [markdown]
 # It does not. It gains a little at home, and loses far more on all ten.

@@ -73,7 +73,7 @@ def execute(notebook: nbformat.NotebookNode) -> None:
     place = {"metadata": {"path": str(NOTEBOOKS)}}
     options = {"timeout": 1800, "kernel_name": "python3", "resources": place}
     with private_sockets() as config:
-        options |= {"config": config, "kernel_manager_class": our_kernel([])}
+        options |= {"config": config, "kernel_manager_class": our_kernel()}
         NotebookClient(notebook, **options).execute()
 
 
