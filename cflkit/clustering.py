@@ -12,6 +12,7 @@ Clustering packages take seconds to import, so each clusterer imports its own on
 
 import math
 import warnings
+from importlib.util import find_spec
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,6 +33,7 @@ STRONGER = 0.9  # the damping of the second try of affinity propagation
 # the difference of two models that are up to a hundred times as long. Equal clients, trained on
 # their samples in another order, differed by at most half of it
 UPDATE_ROUNDING = 2.0**-20
+MISSING = "hdbscan is not installed, so scikit-learn's HDBSCAN is used"
 TIED = "distances tie: with the clients in another order, the clusters would be others"
 
 
@@ -82,6 +84,7 @@ class HDBSCAN(Clusterer):
         OCFL authors' code), one for each, or the one with the smallest mean distance.
     implementation : {"hdbscan", "scikit-learn"}
         The package: hdbscan (McInnes et al. 2017), or scikit-learn, as in the OCFL authors' code.
+        Where hdbscan is not installed, as in a browser, scikit-learn answers, and a note says so.
 
     Notes
     -----
@@ -97,13 +100,14 @@ class HDBSCAN(Clusterer):
         """Return True: mutual reachability makes ties of its own."""
         return True
 
-    def noted(self, gamma: Matrix) -> tuple[Labels, None]:
-        """Return the labels, and no note."""
+    def noted(self, gamma: Matrix) -> tuple[Labels, str | None]:
+        """Return the labels, and a note if the package is missing."""
+        missing = self.implementation == "hdbscan" and not find_spec("hdbscan")
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         options: dict[str, Any] = {"metric": "precomputed", "min_cluster_size": size}
         if len(gamma) < 2 * size:
             labels = np.full(len(gamma), -1)  # too few clients for two clusters: all are noise
-        elif self.implementation == "scikit-learn":
+        elif missing or self.implementation == "scikit-learn":
             from sklearn import cluster
 
             labels = cluster.HDBSCAN(**options, copy=True).fit_predict(gamma)
@@ -113,7 +117,7 @@ class HDBSCAN(Clusterer):
             # Unlike scikit-learn, hdbscan does not count a point among its own neighbours. Without
             # −1, clusters of exactly `size` clients would be lost, which the papers' scenarios have
             labels = hdbscan.HDBSCAN(**options, min_samples=size - 1).fit_predict(gamma.copy())
-        return assign_noise(gamma, labels, self.noise), None
+        return assign_noise(gamma, labels, self.noise), MISSING if missing else None
 
 
 @dataclass(config=STRICT, frozen=True)

@@ -1,3 +1,4 @@
+import sys
 from typing import get_args
 
 import numpy as np
@@ -232,6 +233,14 @@ def test_hdbscan_agrees_with_scikit_learns_which_the_authors_used(sizes, noise, 
     for implementation in ("hdbscan", "scikit-learn"):
         ours = clustering.make("hdbscan", implementation=implementation).fit_predict(gamma)
         assert adjusted_rand_score(expected, ours) == 1
+
+
+def test_without_hdbscan_scikit_learn_answers_and_says_so(monkeypatch):
+    gamma, truth = blocks((5, 5, 5))
+    monkeypatch.setitem(sys.modules, "hdbscan", None)
+    labels, note = clustering.make("hdbscan").answer(gamma)
+    assert adjusted_rand_score(truth, labels) == 1 and note == clustering.MISSING
+    assert clustering.make("hdbscan", implementation="scikit-learn").answer(gamma)[1] is None
 
 
 @pytest.mark.parametrize(

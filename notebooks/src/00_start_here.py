@@ -211,11 +211,21 @@ print(
 # The one model sees twenty times as many images as a client alone, and is still worse: a 6 that is upside down, like the third digit of the third row above, is a 9 for another office. The model of
 # a cluster has five times the images of a client, and all of them suit it.
 #
+# A fourth way needs no clusters: each client trains the one model once more on its own images, and keeps the result. This [**fine-tuning**](99_glossary.ipynb#fine-tuning) is the control that decides whether clusters are worth their trouble.
+
+# %% tags=["nbval-check-output"]
+control = {"fine-tuned": methods.make("fedavg-ft")}
+tuned = simulation.run(control, federation, run.rounds, progress=False).summary()["fine-tuned"]
+print(f"one model, fine-tuned by each client: {tuned['accuracy']:.2f}")
+
+# %% [markdown]
+# Here it helps the one model, and it stays below one model per cluster.
+#
 # OCFL was not told the groups, nor how many there are. It used the updates, and one number that we chose: the smallest size of a cluster, which is a fifth of the clients.
 #
 # > **An honest limit.** Clustering helps *here*, after ten rounds. After twenty, one model for all is about as good as each client alone ([04](04_sattler_and_briggs.ipynb)), and both are still
 # > below the clusters. If each client has more images, clusters lead clients alone by less (exercise 2). And if all offices are alike, clustering has nothing to separate. Whoever claims that clustering
-# > helps must therefore compare it with both.
+# > helps must therefore compare it with both, and with fine-tuning.
 #
 # ## What we saw
 #

@@ -25,8 +25,8 @@
 #
 # **In short.** A *placebo* compares each published number with our runs of another scenario. For k-means, nearly all scores of OCFL's Table 1
 # are reproduced, and more than half of the wrong ones pass as well. For affinity propagation, fewer than half are reproduced, but hardly a
-# wrong one passes. So the method with fewer reproduced numbers has told us more. It told us that the authors' code has a wrong
-# sign. Behind other reproduced numbers stand a single round, a threshold that belongs to another quantity, or a score that
+# wrong one passes. So a high share is not a high lead: both methods lead their placebo by about as much. What the lower share told us is another thing.
+# These numbers come out with a wrong sign alone, so the authors' code probably had this sign. Behind other reproduced numbers stand a single round, a threshold that belongs to another quantity, or a score that
 # rewards noise. Hardly any accuracy, F1 or explanation of a paper's table was run at its scale, so this report cannot say how many of them come out again.
 
 # %%
@@ -125,7 +125,7 @@ for table, rows in compared.groupby("table"):
 #
 # - **The rule can tell scenarios apart.** In Table 1, the lead of the right scenario is above 0 for every method, with its whole interval. In the table of rounds
 #   it is so for two of four.
-# - **A high share is not a high lead.** k-means has the highest share and the highest placebo. Affinity propagation has the lowest share, and a lead that is at least as large.
+# - **A high share is not a high lead.** k-means has the highest share and the highest placebo. Affinity propagation has the lowest share, and about the same lead.
 # - **A low placebo can have a simple cause.** With its wrong sign, affinity propagation finds clusters whose agreement with the truth depends on the sizes of the groups. The diamond compares scenarios
 #   with groups of the same sizes only. For affinity propagation it lies far right of the square, and its interval is wide, because there are few such pairs. So its answers tell group sizes apart, and hardly more.
 #
@@ -171,7 +171,7 @@ print("lead of the right scenario, by the factor of the margins")
 print(lead.round(2).rename_axis(index=None, columns=None).to_string())
 
 # %% [markdown]
-# With wide margins, everything passes, and the word means nothing. Half of our margins would have given k-means and HDBSCAN a larger lead. We do not
+# With margins five times as wide, nearly all scenarios pass for k-means and HDBSCAN, right or wrong, and the word means nothing. Half of our margins would have given k-means and HDBSCAN a larger lead. We do not
 # change them for that, because a margin that is chosen by its result is no margin. It should be fixed before the first run.
 #
 # At the *reduced* scale (`scale = "reduced"`), there is no lead to speak of:
@@ -185,7 +185,7 @@ for name in ("1", "2"):
     print(f"reduced scale, Table {name}: {told}, lead {row.share['lead']:+.0%} {ends}")
 
 # %% [markdown]
-# This is why the kit calls no number of the reduced scale *reproduced*. "Agrees (reduced)" carries no information about its scenario.
+# This is why the kit calls no number of the reduced scale *reproduced*. "Agrees (reduced)" carries, in these tables, no information about its scenario that we can find.
 #
 # ## A score that is a mean over rounds
 #
@@ -225,7 +225,7 @@ print(f"perfect clusters in round 21 have the RAND {late / papers.ocfl.TABLE_ROU
 
 # %% [markdown]
 # For k-means and HDBSCAN on our two data sets, each printed RAND is the printed round, written in another way. AMI and COM follow as well if the groups
-# are the true ones. Three tables of scores then repeat one column of small integers. Most of these are 2, 3 or 4, so wrong scenarios pass.
+# are the true ones. Three measures then repeat one column of small integers. Most of these are 2, 3 or 4, so wrong scenarios pass.
 #
 # A count of reproduced numbers should therefore count facts. The next cell counts in three ways.
 
@@ -287,7 +287,7 @@ print(f"within the wide margin of our mean with the right sign: {near.sum()}")
 
 # %% [markdown]
 # The method fails in print, and the method is not to blame. A mistake in code is reproduced like any other result. Only the pair of both versions
-# shows what it is. And here the rule, with its low placebo, was useful evidence: no other cause that we know gives these numbers.
+# shows what it is. And here the rule was useful evidence: nearly half of the printed numbers come out with the wrong sign, and with the right one no mean of ours is near its number. We know no other cause that gives them.
 #
 # ## A threshold that belongs to another quantity
 #
@@ -321,13 +321,14 @@ print("the order of the versions is turned round for:", "; ".join(np.array(cut_l
 
 # %% [markdown]
 # For PACFL on the backdoor, the order of the two versions is turned round. At the printed threshold, the version as intended looks broken, and at its own it finds all groups at the paper's scale. For FedClust, no order is
-# turned, but the distance between the versions shrinks. So a threshold can be compared only in its own unit. The best thresholds were chosen with the true groups, so they are upper bounds for both
+# turned, and in three of four cases the distance between the versions shrinks. So a threshold can be compared only in its own unit. The best thresholds were chosen with the true groups, so they are upper bounds for both
 # ([the results page](results.md) has the ranges).
 #
 # ## A score that rewards noise
 #
 # OCFL's extended paper scores explanations by *insertion*: how sure is a model when the pixels that a map calls important come first? Its cluster models have higher scores than one model for all, and so do
-# ours. Does the map matter? Figure 6 repeats the comparison with other maps, among them noise.
+# ours. Does the map matter? Figure 6 repeats the comparison with other maps, among them noise. One run is left out:
+# on a part of CIFAR-10, FedAvg's model is right for 12 % of the images, so that there is nothing to explain.
 
 # %%
 explained = [past for past in committed if ledger.scale(past, "ocfl-explanations") == "reduced"]
@@ -438,6 +439,9 @@ print(counts.rename_axis(index=None, columns=None).to_string())
 # So *reproduced* is said of clusters alone. Of the F1 and the explanations, only those of one scenario of OCFL were run at the paper's scale, and of the accuracies only FedClust's on two versions of MNIST. All of these have one seed, so that the ledger calls them
 # a *single run*. A report that printed one percentage over all kinds would hide this.
 #
+# What does the one whole run of OCFL say? Its F1 is a little above the printed one ([93](93_report_ocfl.ipynb#a-whole-run)). Its models, explained by their last convolution, have a lower insertion and a higher deletion than printed.
+# Explained by the first one, they come near the printed scores, and the papers do not name the layer ([97](97_report_explanations.ipynb#at-the-papers-own-scale)). With one seed, this is a possibility, and no result.
+#
 # ## The same question to ourselves
 #
 # The kit's lessons and appendices state claims about their own runs. `tests/robust.py` counts how often each claim holds: with other seeds, another implementation of the training, and tiny differences of rounding.
@@ -457,7 +461,7 @@ print(
 )
 
 # %% [markdown]
-# The claims of the appendices were counted on the seeds 0 to 19, and we had looked at some of these when we wrote the claims. They are worth less than the others.
+# In the last two counts, a claim has five runs, so that one run in which it is false is enough for *fewer than 19 of 20*. One claim was counted with two other implementations. The claims of the appendices were counted on the seeds 0 to 19, and we had looked at some of these when we wrote the claims. They are worth less than the others.
 #
 # ## Limits
 #

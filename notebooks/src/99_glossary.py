@@ -755,6 +755,10 @@
 #
 # The FedCRef paper mentions K-Fed, SR-FCA and UIFCA, but its tables have none of them. Of these, the kit has
 # the server's part of k-FED ([06b](06b_fedcref_controls.ipynb#beside-k-fed)).
+#
+# <a id="where-the-field-moves"></a>**Where the field moves.** Clients are compared by what a large pretrained model makes of their images, before any training (for example FMCL, [arXiv 2604.27510](https://arxiv.org/abs/2604.27510)).
+# And where large language models are tuned, a cluster shares a small adapter, and not a whole model (for example FedLEASE, [arXiv 2509.15087](https://arxiv.org/abs/2509.15087)). The kit has neither.
+# A survey with a taxonomy of clustered federated learning is Ben Ali et al. ([arXiv 2501.17512](https://arxiv.org/abs/2501.17512)). The same group compared two methods over kinds of skew ([arXiv 2410.14212](https://arxiv.org/abs/2410.14212)).
 
 # %% [markdown]
 # <a id="measures"></a>

@@ -166,7 +166,7 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
     for (of, dataset, version, method), own in by_scenario(runs).items():
         cut = CUTS[method.removesuffix(AS_PUBLISHED)]
         used = f"{cut.sign} = {cut.used(emd_cfl.Parameters(**own[0].parameters)):g}{cut.unit}"
-        chosen_here = method == "EMD-CFL" and of == "reduced"  # ε is ours at this scale
+        chosen_here = of == "reduced" and method.startswith("EMD-CFL")  # ε is ours at this scale
         borrowed = None if chosen_here else paper.borrowed.get(method)
         notes = [borrowed] if borrowed else []
         kept = [run for run in own if recorded(run, method)]
