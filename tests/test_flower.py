@@ -374,7 +374,7 @@ def replaced(kind, other, number=1):
         ("query.ask", [torch.full((2,), 1e30)] * 2, "is not finite"),
         ("query.ask", [None, None], "None"),
         ("query.ask", [], "shorter"),
-        ("evaluate", [(0.5, 0.5, 0.5)], "too many values"),
+        ("evaluate", [(0.5, 0.5, 0.5)], "at most 2 items"),
         ("evaluate", SILENCE, "it did not answer"),
     ],
 )
@@ -414,7 +414,7 @@ def test_a_node_that_dies_and_returns_costs_nothing_but_time(clients, kind, numb
 
 def hello(**samples):
     """Client 2 says that it has other numbers of samples."""
-    other = {"train": 30, "test": 10} | samples
+    other = [{"train": 30, "test": 10} | samples]
     return lambda grid, _: setattr(grid, "spoil", replaced("query.hello", other, 0))
 
 
@@ -521,27 +521,6 @@ def test_a_file_that_does_not_fit_is_refused_with_its_reason(tmp_path, change, a
 def test_classes_have_the_numbers_of_the_federation(tmp_path):
     arrays = {"train_labels": NAMES, "test_labels": NAMES, "test_images": FLOATS}
     assert held(tmp_path, NAMED, arrays).targets(2, "train").tolist() == [2, 1, 2, 1]
-
-
-def test_a_client_may_have_a_part_of_a_set_of_flwr_datasets(monkeypatch):
-    flwr_datasets = pytest.importorskip("flwr_datasets")
-    hub = pytest.importorskip("datasets")
-    digits = datasets.load("digits-8x8")
-    kinds = hub.Features({"picture": hub.Image(), "digit": hub.ClassLabel(num_classes=10)})
-    rows = {"picture": list(digits.images[:, 0].numpy()), "digit": digits.labels.tolist()}
-    whole = hub.Dataset.from_dict(rows, features=kinds)
-
-    class Offline(flwr_datasets.FederatedDataset):
-        def _prepare_dataset(self):
-            self._dataset, self._dataset_prepared = hub.DatasetDict({"train": whole}), True
-
-    run = CONFIG | {"dataset": "someone/digits", "partition": "IidPartitioner"}
-    monkeypatch.setattr(flwr_datasets, "FederatedDataset", Offline)
-    own = client_data.federation_at(Settings.of(run), {}, 1)
-    assert own.num_samples(0) == 0
-    counts = [own.num_samples(1, split) for split in ("train", "test")]
-    assert sum(counts) == len(whole) // CLIENTS + 1
-    assert counts[1] == pytest.approx(sum(counts) / 5, abs=5)
 
 
 # --- The server app and its settings --------------------------------------------------------------
