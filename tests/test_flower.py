@@ -14,8 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason='needs Flower: pip install "cflkit[flower]"')
 
@@ -157,26 +155,33 @@ def test_nodes_give_the_models_of_the_simulation_to_the_bit(clients, name):
     assert there[central].isna().all(axis=None)
 
 
-def test_a_part_of_the_clients_is_the_same_part_as_in_the_simulation(clients):
-    federation, folder = clients
-    line_up = line_up_of("ifca:k=2")
-    simulation.run(line_up, federation(clients_per_round=2), 3, progress=False)
-    others, _ = federate(Grid(folder, CONFIG | {"clients-per-round": 2}), "ifca:k=2")
-    assert same(line_up["ifca:k=2"], others["ifca:k=2"])
+SOME = {"clients-per-round": 3, "methods": "fedavg; ifca:k=2"}
 
 
-@pytest.mark.parametrize("part", ["quarter-turn:samples=40", "dirichlet:alpha=1.0", "iid"])
-def test_flower_s_simulation_gives_the_models_of_the_kit_s(clients, part):
-    """Nodes without a file take their part of the kit's data, and those that are too many rest."""
-    grid = Grid(clients[1], CONFIG | {"clients": 4, "partition": part, "nodes": ""})
+@pytest.mark.parametrize(
+    "part, config",
+    [
+        ("quarter-turn:samples=40", {"methods": "fedavg; emd-cfl"}),
+        ("dirichlet:alpha=1.0", SOME),
+        ("iid", SOME | {"dataset": "own.npz"}),
+    ],
+)
+def test_flower_s_simulation_gives_the_models_of_the_kit_s(
+    clients, tmp_path, monkeypatch, part, config
+):
+    """Nodes without a file take their part of a data set, and those that are too many rest."""
+    monkeypatch.chdir(tmp_path)
+    digits = datasets.load("digits-8x8")
+    np.savez("own.npz", images=digits.images[:, 0], labels=digits.labels)
+    config = CONFIG | {"clients": 4, "partition": part, "nodes": ""} | config
+    grid = Grid(clients[1], config)
     grid.nodes = {100 + c: {"partition-id": c, "num-partitions": 6} for c in range(CLIENTS)}
     looks, all_nodes = itertools.count(), grid.get_node_ids
     grid.get_node_ids = lambda: all_nodes() if next(looks) else []  # they come one after the other
-    rows = "fedavg; emd-cfl" if "turn" in part else "fedavg"
-    settings = Settings.of(grid.config | {"methods": rows})
+    settings = Settings.of(config)
     here = Federation(*client_data.of_the_kit(settings), **settings.options)
     simulation.run(settings.methods, here, 2, progress=False)
-    others, _ = federate(grid, rows, 2)
+    others, _ = federate(grid, config["methods"], 2)
     for name in settings.methods:
         assert same(settings.methods[name], others[name])
 
@@ -237,25 +242,12 @@ def test_no_message_has_samples_or_labels(clients):
     assert shapes == {"query.hello": set(), "evaluate": set()}, "numbers alone"
 
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
-names = st.text(max_size=4)
-
-
-def whole(parts):
-    """Lists and dictionaries of parts."""
-    return st.lists(parts, max_size=3) | st.dictionaries(names, parts, max_size=3)
-
-
-@pytest.mark.slow
-@given(st.recursive(leaves | st.text(), whole, max_leaves=8))
-def test_values_come_back_as_they_were_sent(value):
-    assert unpacked(packed(value)) == value
-
-
-def test_arrays_come_back_with_their_types_and_shapes():
+def test_values_come_back_with_their_types_and_shapes():
     tensors = [torch.tensor(3), torch.arange(6).view(2, 3), torch.empty(0, 4), torch.rand(2)]
     arrays = (np.float64(1.5), np.int64(7), np.ones((2, 1), dtype=np.float64))
-    back = unpacked(packed({"tensors": tensors, "arrays": arrays}))
+    rest = {"é": [None, True, 2**70, -1.5e-300, "$tensor", {}, []]}
+    back = unpacked(packed({"tensors": tensors, "arrays": arrays, "rest": rest}))
+    assert back["rest"] == rest
     for own, other in zip(tensors, back["tensors"], strict=True):
         assert own.dtype == other.dtype and torch.equal(own, other)
     assert back["arrays"][:2] == [1.5, 7]
@@ -289,7 +281,6 @@ def columns(**values):
     [
         (TRAIN | {"training": {"batch_size": 0}}, "batch_size"),
         (TRAIN | {"models": torch.zeros(1, WIDTH).double()}, "float32, None, 650"),
-        (TRAIN | {"models": torch.zeros(1, WIDTH + 1)}, "float32, None, 650"),
         (TRAIN | {"model_of": torch.tensor([2])}, "index"),
         (TRAIN | {"model_of": torch.tensor([0.0])}, "int64, None"),
         (columns(subset=torch.tensor([3])), "subset"),
@@ -318,12 +309,6 @@ def test_a_node_answers_the_questions_of_the_run_alone(clients):
     assert answer(clients, PACFL)[0].shape[0] == 64
     assert answer(clients, TRAIN, "train").shape == (2, WIDTH)
     assert len(answer(clients, SCORES, "evaluate")[0]) == 2
-
-
-@pytest.mark.parametrize("method", ONLY_SIMULATED)
-def test_a_method_that_nodes_cannot_run_is_refused_before_they_start(method):
-    with pytest.raises(ValueError, match=f"{method} does not run over a network"):
-        line_up_of(method)
 
 
 def test_the_page_says_what_each_method_s_clients_tell():
@@ -373,9 +358,7 @@ def replaced(kind, other, number=1):
         ("query.ask", lambda own: [part * torch.nan for part in own], "is not finite"),
         ("query.ask", [torch.full((2,), 1e30)] * 2, "is not finite"),
         ("query.ask", [None, None], "None"),
-        ("query.ask", [], "shorter"),
-        ("evaluate", [(0.5, 0.5, 0.5)], "too many values"),
-        ("evaluate", SILENCE, "it did not answer"),
+        ("evaluate", [(0.5, 0.5, 0.5)], "at most 2 items"),
     ],
 )
 def test_a_node_that_fails_ends_the_run_and_is_named(clients, kind, other, reason):
@@ -414,7 +397,7 @@ def test_a_node_that_dies_and_returns_costs_nothing_but_time(clients, kind, numb
 
 def hello(**samples):
     """Client 2 says that it has other numbers of samples."""
-    other = {"train": 30, "test": 10} | samples
+    other = [{"train": 30, "test": 10} | samples]
     return lambda grid, _: setattr(grid, "spoil", replaced("query.hello", other, 0))
 
 
@@ -523,27 +506,6 @@ def test_classes_have_the_numbers_of_the_federation(tmp_path):
     assert held(tmp_path, NAMED, arrays).targets(2, "train").tolist() == [2, 1, 2, 1]
 
 
-def test_a_client_may_have_a_part_of_a_set_of_flwr_datasets(monkeypatch):
-    flwr_datasets = pytest.importorskip("flwr_datasets")
-    hub = pytest.importorskip("datasets")
-    digits = datasets.load("digits-8x8")
-    kinds = hub.Features({"picture": hub.Image(), "digit": hub.ClassLabel(num_classes=10)})
-    rows = {"picture": list(digits.images[:, 0].numpy()), "digit": digits.labels.tolist()}
-    whole = hub.Dataset.from_dict(rows, features=kinds)
-
-    class Offline(flwr_datasets.FederatedDataset):
-        def _prepare_dataset(self):
-            self._dataset, self._dataset_prepared = hub.DatasetDict({"train": whole}), True
-
-    run = CONFIG | {"dataset": "someone/digits", "partition": "IidPartitioner"}
-    monkeypatch.setattr(flwr_datasets, "FederatedDataset", Offline)
-    own = client_data.federation_at(Settings.of(run), {}, 1)
-    assert own.num_samples(0) == 0
-    counts = [own.num_samples(1, split) for split in ("train", "test")]
-    assert sum(counts) == len(whole) // CLIENTS + 1
-    assert counts[1] == pytest.approx(sum(counts) / 5, abs=5)
-
-
 # --- The server app and its settings --------------------------------------------------------------
 
 
@@ -567,11 +529,11 @@ def test_the_server_app_writes_its_results(clients, tmp_path, capsys):
         ({"shape": "1, 8, x"}, "^shape"),
         ({"optimizer": "sgdd"}, "^optimizer: [^\n]*$"),
         ({"seed": -1}, "^seed: [^\n]*$"),
-        ({"timeout": 0.0}, "^timeout: "),
         ({"round": 3}, "^round: "),
         ({"methods": "fedavgg"}, "unknown method 'fedavgg'"),
         ({"methods": "ifca:k=many"}, "method 'ifca': k: "),
         ({"methods": "ifca:k=["}, "is not YAML"),
+        *(({"methods": name}, f"{name} does not run over") for name in ONLY_SIMULATED),
         ({"nodes": "1, 2"}, "nodes must be the numbers that 'flwr supernode reg"),
         ({"nodes": "1, 1, 1, 1, 1, 1"}, "nodes must be the numbers that 'flwr supernode reg"),
     ],

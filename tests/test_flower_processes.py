@@ -119,23 +119,22 @@ def test_an_owner_has_read_what_it_means_that_a_certificate_is_not_right(
     assert f'"{reason}"' in node.__doc__, "the node's first words explain Flower's last ones"
 
 
-def test_the_door_passes_on_the_calls_of_nodes_with_keys_and_nothing_else(certificates):
-    program = server.door(server.free_port(), certificates / "own.crt")  # where nothing listens
-    paths = {*create_app().openapi()["paths"], "/", "/docs", "/openapi.json"}
+def test_the_door_passes_on_the_calls_of_nodes_with_keys_and_nothing_else():
+    superlink, link = create_app(), server.free_port()
+    paths = {*superlink.openapi()["paths"], "/", "/docs", "/openapi.json", "/v1/fleet/"}
     paths |= {"/v1/fleet/../control/start-run", "/v1/fleet/%2e%2e/control/start-run"}
     passed = {f"/v1/fleet/{call}" for call in server.CALLS.split()}
     assert passed < paths and "/v1/control/start-run" in paths, "Flower's own names"
     assert not passed & {"/v1/fleet/register-node", "/v1/fleet/unregister-node"}
 
-    async def statuses(method):
-        transport = httpx.ASGITransport(program)
-        async with httpx.AsyncClient(transport=transport, base_url="https://door") as stranger:
-            calls = {path: await stranger.request(method, path, content=b"x") for path in paths}
-        return {path: answer.status_code for path, answer in calls.items()}
+    async def answered(port):
+        transport = httpx.ASGITransport(server.door(superlink, link))
+        async with httpx.AsyncClient(transport=transport, base_url=f"https://h:{port}") as caller:
+            answers = {path: await caller.post(path, content=b"x") for path in paths}
+        return {path for path, answer in answers.items() if answer.status_code != 404}
 
-    posted, got = asyncio.run(statuses("POST")), asyncio.run(statuses("GET"))
-    assert {path for path, status in posted.items() if status == 502} == passed
-    assert {*posted.values(), *got.values()} == {404, 405, 502} and 502 not in got.values()
+    assert asyncio.run(answered(8000)) == passed
+    assert asyncio.run(answered(link)) > passed | {"/v1/control/start-run"}, "on this machine"
 
 
 # --- A node ---------------------------------------------------------------------------------------
@@ -160,12 +159,10 @@ def test_an_owner_reads_what_a_server_can_do_and_the_node_starts(monkeypatch, ca
 
 
 IMPOSSIBLE = [
-    ("methods", "fedavgg", "unknown method 'fedavgg'"),
     ("methods", "ifca:4", "needs OPTION=VALUE, not 4"),
     ("dataset", "digit", "digit"),
     ("clients", 3, "clients must be a multiple"),
     ("partition", "upside-down", "unknown version 'upside-down'"),
-    ("partition", "quarter-turn:200", "needs OPTION=VALUE, not 200"),
     ("partition", "iid:samples=40", "partition: .*'samples'"),
 ]
 
@@ -195,16 +192,6 @@ def test_one_other_bit_of_a_model_is_told(tmp_path, monkeypatch):
     assert run.run(federation)["equal"].tolist() == [True, False]
 
 
-def test_two_demonstrations_do_not_share_a_folder(tmp_path):
-    one, other = (demo.Demo(tmp_path / "run", SMALL) for _ in range(2))
-    one.prepare()
-    with pytest.raises(demo.DemoError, match="another run uses"):
-        other.prepare()
-    one.stop()
-    other.prepare()
-    other.stop()
-
-
 def test_a_process_that_has_ended_ends_the_wait_with_its_log(tmp_path, monkeypatch):
     """And no proxy is on its way to this machine."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
@@ -222,7 +209,6 @@ def test_the_command_tells_whether_the_models_are_equal(tmp_path, monkeypatch, c
     told, failed = [True, False], demo.DemoError("the server did not start")
 
     def ended(self, federation):
-        self.stop()
         if not told:
             raise failed
         return pd.DataFrame({"method": ["ifca"], "accuracy": [0.5], "equal": [told.pop(0)]})
@@ -260,10 +246,13 @@ def test_killed_processes_cost_time_alone(tmp_path):
     federation, done = own.prepare(), own.output / "checkpoint.pt"
 
     def wait_for_round():
-        """Wait until a checkpoint that is younger than this call exists."""
+        """Wait until a checkpoint that is younger than this call exists, and supervise nodes."""
         begin = time.time()
         while not done.exists() or done.stat().st_mtime < begin:
             assert time.time() < begin + 1200, "it took too long"
+            for name in own.names:  # Flower refuses for a minute a node that it has just lost
+                if name not in own.processes or own.processes[name].poll() is not None:
+                    own.start_node(name)
             time.sleep(0.5)
 
     try:
@@ -271,18 +260,12 @@ def test_killed_processes_cost_time_alone(tmp_path):
         own.submit()
         wait_for_round()
         own.kill("client-03")
-        # Flower refuses a node that it has just lost, and a supervisor starts it again
-        begin = time.time()
-        while time.time() < begin + 180:
-            own.start_node("client-03")
-            try:
-                own.processes["client-03"].wait(30)
-            except psutil.TimeoutExpired:  # it has come in
-                break
         wait_for_round()
         own.stop()
-        commands = [str(left.info["cmdline"]) for left in psutil.process_iter(["cmdline"])]
-        assert not [command for command in commands if str(tmp_path) in command]
+        begin = time.time()  # what a killed process has started ends by itself
+        while [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(p.info)]:
+            assert time.time() < begin + 60
+            time.sleep(0.5)
         own.start()
         own.wait(own.submit())
     finally:
@@ -329,7 +312,7 @@ def test_the_page_s_recipe_as_printed_lets_nodes_in_and_no_stranger(tmp_path):
     try:
         here.keep("server", start)
         end = time.time() + 300
-        while not server.answers(public):
+        while not (tmp_path / "server" / "config.toml").exists():
             assert time.time() < end, "the server has not started"
             time.sleep(0.5)
         assert here.done(node_keys)[0] == 0
@@ -365,8 +348,10 @@ def test_the_page_s_recipe_as_printed_lets_nodes_in_and_no_stranger(tmp_path):
         here.end_of_run()
         table = pd.read_csv(tmp_path / "results" / "rounds.csv")
         assert table.groupby("method")["round"].max().to_dict() == {"emd-cfl": 3, "fedavg": 3}
-        for name in ("hospital-0", "hospital-1"):
-            assert "84 % of 180 digits" in (tmp_path / f"{name}.log").read_text()
+        for client in range(2):
+            said = (tmp_path / f"hospital-{client}.log").read_text()
+            assert "84 % of 180 digits" in said
+            assert said.count(f"you are client {client} of 2") == 1, "by which swapped keys show"
         # A run that fails says why: one of the nodes has another network in mind
         wrong = (tmp_path / "settings.toml").read_text().replace("1, 8, 8", "1, 9, 9")
         (tmp_path / "settings.toml").write_text(wrong.replace("/results", "/other"))

@@ -75,6 +75,8 @@ def test_a_watched_strategy_gives_the_same_models_to_the_bit(tmp_path, kind):
         assert sight.clusters.keys() == {"hdbscan", "meanshift", "affinity"}
         np.testing.assert_allclose(sight.updates, expected, atol=1e-5)
         assert sight.temperature == temperature(cosine_divergence(sight.updates))
+    assert sights[-1].answer.clusters == sights[-1].clusters["hdbscan"].tolist()
+    assert [sight.answer.rounds for sight in sights] == [1, 2, 3]
     with np.load(file) as arrays:
         assert arrays["clients"].tolist() == list(range(1, CLIENTS + 1))
         assert arrays["divergence"].shape == (3, CLIENTS, CLIENTS)

@@ -30,11 +30,12 @@ def opened(message: Message, context: Context) -> tuple[dict[str, Any], Settings
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """Tell how many samples the client has in each split."""
-    sent, _, federation = opened(message, context)
+    """Tell how many samples the client has in each split; the node's log has its number."""
+    sent, settings, federation = opened(message, context)
     client, splits = sent["client"], federation.partition.splits
+    print(f"In this run, you are client {client} of {settings.clients}.", flush=True)
     counts = {split: federation.num_samples(client, split) for split in splits}
-    return Message(packed(counts), reply_to=message)
+    return Message(packed([counts]), reply_to=message)
 
 
 @app.train()
@@ -56,21 +57,18 @@ def answer(message: Message, context: Context) -> Message:
 
 def jobs_in(sent: dict[str, Any], federation: Federation) -> Jobs:
     """Return the jobs that were sent; a `ValueError` says that they have another form."""
-    models, model_of = sent["models"], checked(sent["model_of"], torch.int64, None)
+    client, models, model_of = sent["client"], sent["models"], sent["model_of"]
+    checked(model_of, torch.int64, None)
     # Some questions are about the data alone, and then models have no columns
     width = federation.parameters + federation.buffers if models.shape[1] else 0
-    sizes = {"anchor": width, "weights": federation.num_samples(sent["client"])}
+    sizes = {"anchor": width, "weights": federation.num_samples(client)}
     columns, training = sent["columns"], sent["training"]
     for name in columns.keys() - {"about"}:
         for value in columns[name]:
             checked(value, torch.float32, sizes[name])
-    return Jobs(
-        checked(models, torch.float32, None, width),
-        model_of,
-        torch.full_like(model_of, sent["client"]),
-        LocalTraining(**training) if training else None,
-        **columns,
-    )
+    checked(models, torch.float32, None, width)
+    local = LocalTraining(**training) if training else None
+    return Jobs(models, model_of, torch.full_like(model_of, client), local, **columns)
 
 
 @app.evaluate()

@@ -1,6 +1,6 @@
-"""One client's data: a file of its own, or a part of a set of the kit or of flwr-datasets."""
+"""One client's data: a file of its own, or a part of a data set of the kit or of one's own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,7 +13,7 @@ from torch import Tensor
 from cflkit import datasets, partition
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.datasets.files import read_arrays
-from cflkit.datasets.images import as_features, as_images, fifth_for_test
+from cflkit.datasets.images import as_features, as_images
 from cflkit.datasets.labels import numbered, whole
 from cflkit.federation import Federation
 from cflkit.flower.keys import private_file, read_secret
@@ -37,9 +37,7 @@ def federation_at(settings: Settings, node: Mapping[str, Any], client: int) -> F
     node : mapping
         The configuration of the node: the paths of its ``data`` (`samples_in`) and of its
         ``secret`` (`keys.write_secret`), if it has some. Without a file of its own, the client has
-        the data that ``dataset`` and ``partition`` describe. A name with a slash, such as
-        ``ylecun/mnist``, is a set of flwr-datasets, and the partition then names one of its
-        partitioners.
+        the data that ``dataset`` and ``partition`` describe.
     client : int
         The client's number.
 
@@ -50,8 +48,6 @@ def federation_at(settings: Settings, node: Mapping[str, Any], client: int) -> F
     """
     if "data" in node:
         federation = alone(settings, client, samples_in(Path(node["data"]), settings))
-    elif "/" in settings.dataset:
-        federation = alone(settings, client, of_the_hub(settings, client))
     else:
         federation = Federation(*of_the_kit(settings), **settings.options)
     if "secret" in node:
@@ -66,39 +62,23 @@ def of_the_kit(settings: Settings) -> tuple[ImageSet, Partition]:
     """
     images, (name, options) = datasets.load(settings.dataset), named(settings.partition)
     options |= {"clients": settings.clients, "seed": settings.seed}
-    is_recipe = name in ("iid", "dirichlet", "ocfl", "class_mixtures")
-    make = getattr(partition, name) if is_recipe else partial(shifts.make, version=name)
+    make: Callable[..., tuple[ImageSet, Partition]] = partial(shifts.make, version=name)
+    if name in ("iid", "dirichlet", "ocfl", "class_mixtures"):
+        make = getattr(partition, name)
     try:
-        made: tuple[ImageSet, Partition] = make(images, **options)
+        return make(images, **options)
     except TypeError as error:  # it has no such option, or lacks one
         raise PartitionError(f"partition: {error}") from error
-    return made
-
-
-def of_the_hub(settings: Settings, client: int) -> Splits:
-    """Read a client's part of a data set of flwr-datasets; a fifth of each class is for testing."""
-    import flwr_datasets  # an optional package
-
-    name, options = named(settings.partition)
-    make = getattr(flwr_datasets.partitioner, name)
-    parts = {"train": make(num_partitions=settings.clients, **options)}
-    hub = flwr_datasets.FederatedDataset(dataset=settings.dataset, partitioners=parts)
-    table = hub.load_partition(client, "train")
-    column = {type(kind).__name__: title for title, kind in table.features.items()}
-    pictures = np.stack([np.asarray(picture) for picture in table[column["Image"]]])
-    samples, labels = as_images(pictures, settings.dataset), np.array(table[column["ClassLabel"]])
-    indices = zip(("train", "test"), fifth_for_test(labels), strict=True)
-    return {split: (samples[rows], torch.from_numpy(labels[rows])) for split, rows in indices}
 
 
 def save(path: Path, images: ImageSet, partition: Partition, client: int) -> None:
     """Write the file of one client of a partition, which its owner alone can read."""
     # Features are held as images of one pixel (`as_features`)
     kind = "features" if images.shape[1:] == (1, 1) else "images"
+    samples = images.images.flatten(1) if kind == "features" else images.images
     arrays: dict[str, Any] = {}
     for split, indices in partition.splits.items():
-        samples = images.images[indices[client]]
-        arrays[f"{split}_{kind}"] = samples.flatten(1) if kind == "features" else samples
+        arrays[f"{split}_{kind}"] = samples[indices[client]]
         arrays[f"{split}_labels"] = images.labels[indices[client]]
     np.savez_compressed(private_file(path), **arrays)
 
@@ -117,11 +97,9 @@ def samples_in(path: Path, settings: Settings) -> Splits:
         The file cannot be read, or lacks an array, or an array does not fit.
     """
     arrays, splits = read_arrays(path), Splits()
-    features = "train_features" in arrays
-    kind, convert = ("features", as_features) if features else ("images", as_images)
-    names, number = settings.classes, whole
-    if not isinstance(names, int):
-        number = partial(numbered, classes=names)
+    has_features, names = "train_features" in arrays, settings.classes
+    kind, convert = ("features", as_features) if has_features else ("images", as_images)
+    number = whole if isinstance(names, int) else partial(numbered, classes=names)
     for split in SPLITS:
         name, labels = f"{split}_{kind}", f"{split}_labels"
         if split not in NEEDED and not {name, labels} & arrays.keys():

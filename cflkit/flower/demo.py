@@ -5,7 +5,6 @@ of this client's data. They talk over TLS. Afterwards, the models are compared w
 simulation.
 """
 
-import contextlib
 import json
 import os
 import subprocess
@@ -14,16 +13,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pandas as pd
-import psutil
 import torch
 
 from cflkit import simulation
 from cflkit._bounds import Mistake
 from cflkit.federation import Federation
 from cflkit.flower import client_data, keys
-from cflkit.flower.server import HOST, answers, free_port
+from cflkit.flower.server import HOST, free_port
 from cflkit.flower.settings import APP, DEFAULTS, Settings
 
 
@@ -43,13 +40,11 @@ class Demo:
         self.folder, self.server, self.output = folder, folder / "server", folder / "output"
         self.config = DEFAULTS | config | {"output": str(self.output)}
         self.names = [f"client-{client:02d}" for client in range(self.config["clients"])]
-        self.lock = filelock.FileLock(folder / ".lock", timeout=0)
-        self.processes: dict[str, psutil.Popen] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        home = {"FLWR_HOME": str(self.server), "FLWR_TELEMETRY_ENABLED": "0", "PATH": path}
         # A proxy is not on the way to this machine
-        usual = {name: text for name, text in os.environ.items() if "_proxy" not in name.lower()}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{usual.get('PATH', '')}"
-        changed = {"FLWR_HOME": str(self.server), "PATH": path, "CFLKIT_THREADS": "1"}
-        self.environment = usual | changed | {"FLWR_TELEMETRY_ENABLED": "0"}
+        self.environment = os.environ | home | {"no_proxy": HOST, "CFLKIT_THREADS": "1"}
 
     def prepare(self) -> Federation:
         """Write the clients' files, keys and secret; return the federation of the simulation.
@@ -58,17 +53,11 @@ class Demo:
         ------
         DatasetError, PartitionError, ValueError
             The data, the partition or the methods are unknown or do not fit.
-        DemoError
-            Another run uses the folder.
         """
         images, partition = client_data.of_the_kit(Settings.of(self.config))
         self.config |= {"shape": ", ".join(map(str, images.shape)), "classes": images.classes}
         federation = Federation(images, partition, **Settings.of(self.config).options)
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self.lock.acquire()
-        except filelock.Timeout as error:
-            raise DemoError(f"another run uses {self.folder}; name another folder") from error
         for old in (self.output / "checkpoint.pt", self.server / "server.crt"):
             old.unlink(missing_ok=True)  # of a run that ended early; the certificate may expire
         keys.write_secret(self.folder / "secret")
@@ -106,11 +95,11 @@ class Demo:
 
     def start(self) -> None:
         """Start the server, tell it the nodes' keys, and start all nodes."""
-        self.port = free_port()
-        where = "--host", HOST, "--port", self.port
-        server = sys.executable, "-m", "cflkit.flower.server"
-        self.launch("server", *server, self.server, HOST, *where)
-        while not answers(self.port):
+        self.port, ready = free_port(), self.server / "config.toml"
+        ready.unlink(missing_ok=True)
+        where = HOST, "--host", HOST, "--port", self.port
+        self.launch("server", sys.executable, "-m", "cflkit.flower.server", self.server, *where)
+        while not ready.exists():
             self.check_alive()
             time.sleep(0.2)
         public = (str(self.folder / f"{name}.pub") for name in self.names)
@@ -131,8 +120,8 @@ class Demo:
     def launch(self, name: str, *command: object) -> None:
         """Start a process whose output goes to a log."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            arguments, output = [*map(str, command)], {"stdout": log, "stderr": log}
-            self.processes[name] = psutil.Popen(arguments, env=self.environment, **output)
+            options: dict[str, Any] = {"env": self.environment, "stdout": log, "stderr": log}
+            self.processes[name] = subprocess.Popen([*map(str, command)], **options)
 
     def check_alive(self) -> None:
         """Raise a `DemoError` if a process has ended by itself, with the end of its log."""
@@ -143,20 +132,14 @@ class Demo:
                 raise DemoError(f"the process {name} has ended; {path} ends:\n{end}")
 
     def kill(self, name: str) -> None:
-        """End a process and its children at once, as a power cut would."""
-        family = [self.processes.pop(name)]
-        with contextlib.suppress(psutil.Error):  # Flower starts some in sessions of their own
-            family += family[0].children(recursive=True)
-        for member in family:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
-        psutil.wait_procs(family, timeout=10)
+        """End a process at once, as a power cut would; those that it has started end by it."""
+        with self.processes.pop(name) as process:
+            process.kill()
 
     def stop(self) -> None:
-        """End all processes; others may use the folder."""
+        """End all processes."""
         for name in list(self.processes):
             self.kill(name)
-        self.lock.release()
 
     def flwr(self, *command: str) -> dict[str, Any]:
         """Run a command of Flower and return its answer; a `DemoError` tells why it failed."""

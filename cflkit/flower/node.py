@@ -19,6 +19,9 @@ last lines say why:
 - "self-signed certificate" or "unable to get local issuer certificate": it is not the certificate
   that you have. Somebody else may answer in the server's place, or you have the wrong file.
 - "mismatch": the certificate is for other names; call the server by one of these.
+
+At the start of each run, the log says which client you are, by your key. The numbers begin with 0.
+If you and the operator had agreed on another number, two keys are swapped: tell the operator.
 """
 
 import os

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from cflkit import simulation
-from cflkit._bounds import MOST
+from cflkit._bounds import MOST, Share
 from cflkit._files import expanded
 from cflkit.federation import ClientsAbsent, Federation
 from cflkit.federation.federation import Pair, Scores
@@ -28,8 +28,9 @@ POLL = 0.5  # how often the server looks for answers, in seconds
 # No honest model, loss or embedding has a larger number. Sums of larger ones could overflow, and
 # then the fault would no longer be that of the client that sent it
 LARGEST = 1e9
-# How many samples a client may say that it has in each split
-SAMPLES = TypeAdapter(dict[Split, Annotated[int, Field(ge=0, le=MOST, strict=True)]])
+# What a client may say: how many samples it has in each split, and macro-F1 and accuracy of models
+COUNTS = TypeAdapter(list[dict[Split, Annotated[int, Field(ge=0, le=MOST, strict=True)]]])
+SCORES = TypeAdapter(list[tuple[Share, Share]])
 # From places of jobs to what their client is asked, and from its answer to one answer per place
 Asking = Callable[[list[int]], dict[str, Any]]
 Reading = Callable[[Any], Any]
@@ -82,13 +83,13 @@ class RemoteFederation(Federation):
 
     def __init__(self, grid: Grid, settings: Settings) -> None:
         self.grid, self.settings, self.nodes = grid, settings, [*settings.nodes]
-        end, clients = time.monotonic() + settings.timeout, range(settings.clients)
+        end, clients = time.monotonic() + settings.timeout, [*range(settings.clients)]
         while len(self.nodes) < len(clients) and time.monotonic() < end:  # in Flower's simulation
             time.sleep(POLL)
             self.nodes = sorted(grid.get_node_ids())[: len(clients)]
         if missing := clients[len(self.nodes) :]:
             raise ClientsAbsent(missing)
-        held = self._answers("query.hello", clients, lambda _: {}, counted)
+        held = self._answers("query.hello", clients, lambda _: {}, COUNTS.validate_python)
         count = sum(sum(samples.values()) for samples in held)
         blanks = torch.zeros(1, *settings.shape, dtype=torch.uint8).expand(count, -1, -1, -1)
         labels = torch.zeros(1, dtype=torch.int64).expand(count)
@@ -126,7 +127,7 @@ class RemoteFederation(Federation):
             return {"models": needed, "mixtures": rows, "split": split}
 
         clients = [client for _, client in pairs]
-        answers = self._answers("evaluate", clients, asking, measured)
+        answers = self._answers("evaluate", clients, asking, SCORES.validate_python)
         return dict(zip(pairs, answers, strict=True))
 
     # --- Messages ---------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class RemoteFederation(Federation):
         return self._answers(kind, jobs.client_of.tolist(), asking, reading)
 
     def _answers(
-        self, kind: str, clients: Sequence[int], asking: Asking, reading: Reading
+        self, kind: str, clients: list[int], asking: Asking, reading: Reading
     ) -> list[Any]:
         """Send each client a request about its places in the list; return one answer per place."""
         places: dict[int, list[int]] = {}
@@ -186,19 +187,6 @@ class RemoteFederation(Federation):
                     replies[node] = reply
             time.sleep(POLL if len(replies) < len(contents) else 0)
         return replies
-
-
-# --- What a client answers, in a form with which one can compute; else these raise an error -------
-
-
-def counted(answer: Any) -> list[dict[Split, int]]:
-    """Return the numbers of a client's samples."""
-    return [SAMPLES.validate_python(answer)]
-
-
-def measured(answer: Any) -> list[tuple[float, float]]:
-    """Return macro-F1 and accuracy of each mixture of models."""
-    return [(f1, accuracy) for f1, accuracy in sound(answer)]
 
 
 def sound(answer: Any) -> Any:

@@ -115,11 +115,8 @@ class Settings(BaseModel):
     @property
     def asked(self) -> list[Request]:
         """Return the requests of a run, from the usual training; server and nodes number them."""
-        questions = (request for method in self.methods.values() for request in method.asks())
-        return [
-            Train(NOBODY),
-            *(replace(request, sent=True, reported=True) for request in questions),
-        ]
+        questions = [request for method in self.methods.values() for request in method.asks()]
+        return [Train(NOBODY), *(replace(one, sent=True, reported=True) for one in questions)]
 
     @property
     def options(self) -> dict[str, Any]:

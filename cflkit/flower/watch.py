@@ -14,8 +14,8 @@ The file is one of NumPy (``.npz``) with these arrays, for R rounds, m clients a
 The rows of a client that sent no update in a round are NaN.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from logging import WARNING
 from pathlib import Path
@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 
 from cflkit import clustering
 from cflkit.divergence import Matrix, cosine_divergence, temperature
+from cflkit.groups import Answer, groups
+from cflkit.groups.evidence import of_arrays
 
 Watched = TypeVar("Watched", bound=Strategy)
 Vector = NDArray[np.floating]
@@ -53,12 +55,15 @@ class Sight:
         ``[m, P]``, of the model's type: the trained minus the received parameters.
     divergence : ndarray
         ``[m, m]``, the cosine distances of the updates.
+    rounds : tuple of Sight
+        What was seen in all rounds so far; without updates, unless they are to be kept.
     """
 
     round: int
     clients: NDArray[np.uint64]
     updates: Vector
     divergence: Matrix
+    rounds: tuple["Sight", ...] = field(default=(), repr=False)
 
     @property
     def temperature(self) -> float:
@@ -69,6 +74,11 @@ class Sight:
     def clusters(self) -> dict[str, clustering.Labels]:
         """Return the labels ``[m]`` that each clusterer finds, by its name."""
         return {name: clustering.make(name).fit_predict(self.divergence) for name in CLUSTERERS}
+
+    @cached_property
+    def answer(self) -> Answer:
+        """Return whether there are groups, by all rounds so far (`cflkit.groups.groups`)."""
+        return groups(of_arrays(joined(self.rounds)))
 
 
 def watched(
@@ -108,12 +118,13 @@ def watched(
         answers = list(replies)
         try:
             sight = look(server_round, answers, sent)
+            kept.append(sight if updates else replace(sight, updates=sight.updates[:, :0].copy()))
             if file is not None:
-                shown = sight.updates if updates else np.empty((len(sight.clients), 0))
-                kept.append(replace(sight, updates=shown))
-                write(Path(file), kept)
+                draft = Path(f"{file}.draft.npz")
+                np.savez(draft, **joined(kept))
+                draft.replace(file)  # which is complete at any time
             if callback is not None:
-                callback(sight)
+                callback(replace(sight, rounds=tuple(kept)))
         except Exception as error:
             log(WARNING, "round %s is not watched: %s", server_round, error)
         return aggregate(server_round, answers)
@@ -141,15 +152,13 @@ def parameters(message: Message) -> Vector:
     return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"])
 
 
-def write(file: Path, rounds: list[Sight]) -> None:
-    """Write all rounds into a file, which is complete at any time."""
+def joined(rounds: Sequence[Sight]) -> dict[str, Any]:
+    """Return the arrays of rounds, as the module describes them."""
     clients = np.unique(np.concatenate([sight.clients for sight in rounds]))
-    tables = [pd.DataFrame(sight.divergence, sight.clients, sight.clients) for sight in rounds]
     arrays: dict[str, Any] = {"round": [sight.round for sight in rounds], "clients": clients}
-    arrays["divergence"] = [table.reindex(index=clients, columns=clients) for table in tables]
+    tables = [pd.DataFrame(sight.divergence, sight.clients, sight.clients) for sight in rounds]
+    arrays["divergence"] = np.stack([table.reindex(clients, columns=clients) for table in tables])
     if rounds[0].updates.size:
         tables = [pd.DataFrame(sight.updates, sight.clients) for sight in rounds]
-        arrays["updates"] = [table.reindex(clients) for table in tables]
-    draft = file.with_name(f"{file.name}.draft.npz")
-    np.savez(draft, **arrays)
-    draft.replace(file)
+        arrays["updates"] = np.stack([table.reindex(clients) for table in tables])
+    return arrays
