@@ -31,7 +31,6 @@ import torch
 from cflkit import clustering, datasets, methods, metrics, partition, plots, simulation
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.groups.structure import REASONABLE, structure_test
 from cflkit.methods.ocfl import rises
 from cflkit.methods.ocfl_open import attribute
 from cflkit.reproduce import claims, papers, records
@@ -749,61 +748,8 @@ for names in (["T", "round"], [*groupings, "noise"]):
 # Wherever HDBSCAN answers more than one cluster here, it has invented them, and each of them trains on a part of the
 # data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID clients it happens only in this notebook's setting: with two of the five seeds in this run, and with three on another processor, because rounding decides where nothing else does.
 #
-# <a id="is-there-a-structure-at-all"></a>
-# ### Is there a structure at all?
-#
-# Before a server clusters, it can ask how clear the best clusters are, and whether clients *without* groups would look as clear.
-# `cflkit.groups.structure` asks both, and follows SigClust (Liu and others, 2008). It joins clients by average linkage, cuts the tree into 2 to m/2
-# clusters, and keeps the cut with the largest [silhouette](99_glossary.ipynb#silhouette). Then it draws 99 clouds without groups, from a Gaussian
-# distribution whose variances are estimated from the clients' directions.
-#
-# The server says "groups" if at most 4 of the 99 clouds have as large a silhouette ($p \le 0.05$), and if the clients' own is above 0.5. Below 0.5, a
-# textbook of 1990 calls clusters weak (Kaufman and Rousseeuw, *Finding Groups in Data*). Both are needed: a long thin cloud can have a large silhouette. If one client is broken and all others are alike, the test also says "groups". So look at the sizes of the clusters.
-
-
-# %%
-asked = {"this scenario": gamma}
-for kind, setting, _, matrix in controls:
-    asked.setdefault(f"{kind}, {setting}", matrix)  # that of the first seed
-for name, matrix in asked.items():
-    found = structure_test(matrix)
-    answer = "groups" if found.has_groups else "no groups"
-    print(f"{name:24s} silhouette {found.silhouette:.2f}, p = {found.p_value:.2f}: {answer}")
-
-# %% [markdown]
-# How often is it right? The program `notebooks/src/structure.py` asked it about federations of 15 or 16 clients, in the first round and in the round
-# in which the trigger fired (round 8 if it had not). The rule was fixed before these runs. Clients of MNIST and Fashion-MNIST have 600 draws or images at the most. All have the network `compact-cnn` and a learning rate of 0.1, which are not the defaults of this notebook. Their seeds or data are not those with which we developed the test. "Rotated" clients have four groups by the angle of their images.
-
-# %% tags=["nbval-check-output"]
-measured = pd.read_csv(records.PROJECT / "data" / "structure.csv")
-measured["found"] = (measured["p"] <= 0.05) & (measured["silhouette"] > REASONABLE)
-keys = ["groups", "clients", "data", "round"]
-counts = measured.groupby(keys, sort=False)["found"].agg(lambda own: f"{own.sum()} of {len(own)}")
-small_p = measured[(measured["p"] <= 0.05) & ~measured["found"]]
-columns = [(name, when) for name in measured["data"].unique() for when in ("first", "fires")]
-print('federations in which it says "groups"')
-print(counts.unstack(["data", "round"])[columns].to_string())
-grouped = measured.query("groups == 3").set_index(["data", "clients", "seed", "round"])
-clarity = grouped["silhouette"].unstack("round")
-clearer = (clarity["fires"] > clarity["first"]).groupby(["data", "clients"], sort=False)
-print(
-    "\nfederations whose best clusters have a larger silhouette when the trigger fires than in round 1"
-)
-print(clearer.agg(lambda own: f"{own.sum()} of {len(own)}").unstack("data").to_string())
-print("\nanswers with p at most 0.05, but a weak silhouette")
-print(small_p.groupby(["clients", "data"], sort=False).size().unstack(fill_value=0).to_string())
-
-# %% [markdown]
-# Without groups, the answer is never "groups". With disjoint classes it is nearly always "groups". Where groups share classes, it is always so on the
-# small digits, and less often on MNIST and Fashion-MNIST, a little more often in the first round.
-#
-# Rotated clients are never called groups. On the small digits, their updates look like those of IID clients. On MNIST and Fashion-MNIST they do
-# show something: in about half of the answers p is small, but no silhouette is above 0.5. So "no groups" does not prove that there are none.
-#
-# In this table, the silhouette decides alone: wherever it is above 0.5, p is small, too. Small p-values alone would be a bad rule, as the last lines show. On the small digits, most answers for Dirichlet clients with the smallest α have them, and few of the others. We think that clients with the same main class lie closer together there. Then "without groups" is our name for them, and not a fact.
-#
-# The second table asks what waiting gains. In most of these federations, the silhouette is larger in the *first* round than in the round that fires. On MNIST with disjoint classes, it is mostly the other way round. A larger silhouette does not mean
-# that clusters are right: with the BatchNorm network, HDBSCAN finds groups that share classes better in round 2 than in round 1 ([above](#does-the-round-matter)). But a server that waits for a larger silhouette would mostly wait in vain here.
+# So before a server clusters, it should ask whether there are groups at all. A single matrix cannot answer this surely, because one look cannot be repeated. `python -m cflkit groups` asks the updates of several rounds whether their odd and their even rounds show
+# the same groups, and says how often its answers were right ([its page](are_there_groups.md)).
 #
 # ## Looking further back: the moving average
 #
