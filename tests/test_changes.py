@@ -13,17 +13,10 @@ from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.parameters import ParameterError
 
 TRUTH = [0, 0, 0, 1, 1, 1, 2, 2]
-SMALL = ledger.defaults("05b_emd_cfl_controls") | {
-    "clients": 6,
-    "samples": 80,
-    "model": "perceptron",
-    "lr": 0.05,
-    "batch_size": 16,
-    "local_epochs": 2,
-    "rounds": 5,
-    "embedded": 64,
-    "only": ["EMD-CFL", "Oracle", "FedAvg", "IFCA", "OCFL-HDB", "OCFL-HDB again"],
-}
+SIZES = {"clients": 6, "samples": 80, "rounds": 5, "embedded": 64, "local_epochs": 2}
+TRAINING = {"model": "perceptron", "lr": 0.05, "batch_size": 16}
+ONLY = ["EMD-CFL", "Oracle", "FedAvg", "IFCA", "OCFL-HDB", "OCFL-HDB again"]
+SMALL = ledger.defaults("05b_emd_cfl_controls") | SIZES | TRAINING | {"only": ONLY}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from sklearn.datasets import load_wine
 from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
 from cflkit.commands import describe
-from cflkit.datasets import DatasetError, ImageSet, files, folders, labels, named, own_data
+from cflkit.datasets import DatasetError, ImageSet, files, folders, named, own_data
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import PartitionError
 from cflkit.reproduce import ledger
@@ -192,14 +192,6 @@ def test_classes_have_names_in_the_order_of_their_numbers(tmp_path):
     found = datasets.load(str(tmp_path / "mine"))
     assert found.class_names == tuple(names)
     assert found.images[found.labels == 2][0, 0, -1, -1] == 190  # as `pictures` gave to "2"
-
-
-def test_names_are_numbered_by_the_list_of_a_federation():
-    classes = ["emu", "é", "cat"]
-    given = np.array([unicodedata.normalize("NFD", "é"), "cat ", "emu"])
-    assert labels.numbered(given, classes, "labels").tolist() == [1, 2, 0]
-    with pytest.raises(DatasetError, match="labels have 'dog', but the classes are 'emu', 'é', 'c"):
-        labels.numbered(NAMES, classes, "labels")
 
 
 # --- What is refused, and what is said -----------------------------------------------------------

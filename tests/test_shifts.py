@@ -45,13 +45,22 @@ def whole(images):
 @pytest.mark.slow
 @pytest.mark.parametrize("version", shifts.ROTATIONS)
 @settings(max_examples=5)
-@given(seed=st.integers(0, 100), members=st.integers(1, 4), published=st.booleans())
+@given(
+    seed=st.integers(0, 100),
+    members=st.integers(1, 4),
+    samples=st.none() | st.integers(20, 60),
+    published=st.booleans(),
+)
 def test_clients_hold_their_groups_images_and_share_none_within_it(
-    small, version, seed, members, published
+    small, version, seed, members, samples, published
 ):
+    """Owners and domains of the images are left out, since the pool has more images."""
     groups = shifts.ROTATIONS[version]
-    clients = members * len(groups)
-    shifted, split = shifts.make(small, version, clients=clients, published=published, seed=seed)
+    clients, zeros = members * len(groups), torch.zeros(len(small.labels), dtype=torch.int64)
+    images = dataclasses.replace(small, owners=zeros, domains=zeros)
+    options = {"clients": clients, "samples": samples, "published": published, "seed": seed}
+    shifted, split = shifts.make(images, version, **options)
+    assert (shifted.owners, shifted.domains) == (None, None)
     assert split.clusters.tolist() == [g.cluster for g in groups for _ in range(members)]
     seen = [set() for _ in groups]
     for client in range(clients):
@@ -62,11 +71,15 @@ def test_clients_hold_their_groups_images_and_share_none_within_it(
             assert ((rows < len(small.labels)) == (number < 2)).all()  # part 2 is test images
             assert not seen[client // members] & set(part)
             seen[client // members] |= set(part)
-            counts = np.bincount(shifted.labels[part].numpy(), minlength=10)
-            if number == 2:
-                assert counts.max() == counts.min() > 0
-        held = np.concatenate(parts[:2])
+        tested, held = (
+            np.bincount(shifted.labels[parts[2]], minlength=10),
+            np.concatenate(parts[:2]),
+        )
+        assert tested.max() == tested.min() > 0
         assert len(parts[1]) == len(held) - int(0.9 * len(held))
+        if samples:
+            assert len(held) == samples
+            assert np.ptp(np.bincount(shifted.labels[held], minlength=10)) <= 1
     sharers = clients if published else members
     assert abs(len(split.test[0]) - 350 / sharers) <= 10  # the rarest class has 35
 
@@ -91,14 +104,6 @@ def test_pixels_are_turned_or_inverted(digits, version, changes):
         assert copy[0] == client * len(changes) // 8
     used = np.concatenate([held for parts in split.splits.values() for held in parts])
     assert not shifted.images[np.setdiff1d(np.arange(len(shifted.labels)), used)].any()
-
-
-def test_shifted_images_have_no_owners_and_domains(small):
-    """Those of the images that are shifted would not fit, since the pool has more images."""
-    zeros = torch.zeros(len(small.labels), dtype=torch.int64)
-    own = dataclasses.replace(small, owners=zeros, domains=zeros)
-    shifted, split = shifts.make(own, "two", clients=4)
-    assert (shifted.owners, shifted.domains, split.clients) == (None, None, 4)
 
 
 def test_backdoors_of_grey_images_are_shades(digits):
@@ -237,15 +242,3 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
 def test_what_cannot_be_made_is_refused(digits, version, options, change, message):
     with pytest.raises(PartitionError, match=message):
         shifts.make(altered(digits, **change), version, **options)
-
-
-@pytest.mark.parametrize("samples", [23, 40, 61])
-def test_each_client_has_its_number_of_samples_of_any_number_of_classes(pool_of, samples):
-    labels = np.arange(7 * 40) % 7
-    held = shifts.split_among_clients(
-        np.arange(len(labels)), torch.from_numpy(labels), 4, samples, np.random.default_rng(0)
-    )
-    assert [len(own) for own in held] == [samples] * 4
-    for own in held:
-        assert np.ptp(np.bincount(labels[own], minlength=7)) <= 1
-    assert len(np.unique(np.concatenate(held))) == 4 * samples
