@@ -43,7 +43,9 @@ def answer(message, spoilt):
 
 def model(weights, variance):
     buffer = np.full(5, variance, dtype=np.float32)
-    return ArrayRecord({"w": Array(weights), "bn.running_var": Array(buffer)})
+    # BatchNorm counts its batches, and a mean makes a number with a fraction of them
+    arrays = {"w": weights, "bn.running_var": buffer, "bn.num_batches_tracked": np.array(7)}
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
 
 
 def rounds(strategy, spoilt=lambda t: {}, count=3):

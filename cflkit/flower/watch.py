@@ -140,16 +140,20 @@ def look(server_round: int, replies: Iterable[Message], sent: Mapping[int, Messa
     if len(trained) < 2:
         raise ValueError(f"{len(trained)} clients have sent updates")
     clients = sorted(trained)
-    updates = np.stack([parameters(trained[node]) - parameters(sent[node]) for node in clients])
-    nodes = np.array(clients, dtype=np.uint64)
-    return Sight(server_round, nodes, updates, cosine_divergence(updates))
+    updates = np.stack([update_of(trained[node], sent[node]) for node in clients])
+    return Sight(server_round, np.array(clients, np.uint64), updates, cosine_divergence(updates))
 
 
-def parameters(message: Message) -> Vector:
-    """Return the parameters of a message's first arrays, which are the model, as one vector."""
-    arrays = next(iter(message.content.array_records.values()))
-    parts = (array.numpy() for name, array in arrays.items() if not name.endswith(BUFFERS))
-    return np.concatenate([part.ravel() for part in parts if part.dtype.kind == "f"])
+def update_of(reply: Message, message: Message) -> Vector:
+    """Return a client's trained minus its received parameters as one vector.
+
+    The first arrays of both messages are the model. A whole number in the reply is no parameter,
+    and a strategy may have sent it as the mean of many, with a fraction.
+    """
+    trained, received = (next(iter(own.content.array_records.values())) for own in (reply, message))
+    floats = [name for name, array in trained.items() if array.dtype.startswith("float")]
+    names = [name for name in floats if not name.endswith(BUFFERS)]
+    return np.concatenate([(trained[n].numpy() - received[n].numpy()).ravel() for n in names])
 
 
 def joined(rounds: Sequence[Sight]) -> dict[str, Any]:
