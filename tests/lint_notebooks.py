@@ -12,8 +12,6 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from staged import committed
 
 from cflkit import _project

@@ -190,3 +190,8 @@ def test_the_ribs_of_an_umbrella_have_their_true_angle_to_the_mean_and_its_lengt
     assert handle.get_ydata()[1] == pytest.approx(3**-0.5)
     # A rib that lies in the picture's own plane is as long on paper as it is
     assert np.allclose(np.hypot(*plots.updates.on_paper(right, -plots.updates.TURN)), 1)
+
+
+def test_a_title_states_a_finding_only_where_it_holds():
+    assert plots.finding("alone is best", True) == "alone is best"
+    assert plots.finding("alone is best", False) == "Not in this run:\nalone is best"

@@ -362,7 +362,7 @@ print("the oracle's accuracies:", clustered[:2] == after["group"][:2])
 # - the distance $W$ of their embeddings times $L$, the largest factor by which a last layer can stretch a distance,
 # - $\lambda/2$, where λ is the sum of both clients' errors with the one last layer that suits both best.
 #
-# EMD-CFL can measure $W$, so it puts clients into a cluster only if $W$ is small. It cannot see λ, which is large where one image means a 6 to one client and a 9 to the other. By theorem 2.4 and its corollary 2.5, a small $W$ also keeps the [gradients and the parameters](99_glossary.ipynb#gradient-and-parameter-bounds) of two clients close.
+# EMD-CFL can measure $W$, so it puts clients into a cluster only if $W$ is small. It cannot see λ, which is large where one image means a 6 to one client and a 9 to the other. By theorem 2.4 and corollary 2.5, a small $W$ also keeps the expected [gradients and parameters](99_glossary.ipynb#gradient-and-parameter-bounds) of their last layers close.
 # [05b](05b_emd_cfl_controls.ipynb#the-reason-a-theorem) has a proof, and what lies between theorem and method.
 #
 # ## Which ε?

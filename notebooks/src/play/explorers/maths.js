@@ -1,4 +1,4 @@
-// What the explorers compute. Nothing here draws. tests/test_explorers.py holds each function
+// What the explorers compute. Nothing here draws. tests/test_play.py holds each function
 // against the package, SciPy or scikit-learn.
 
 /**
