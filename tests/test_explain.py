@@ -99,7 +99,7 @@ def slow_curves(network, images, maps, classes, step, baseline):
         for count in [*range(0, pixels, step), pixels]:
             changed = torch.isin(torch.arange(pixels), order[:count]).view(image.shape[1:])
             for frame in (image.where(changed, empty), empty.where(changed, image)):
-                probabilities.append(float(network(frame[None]).softmax(1)[0, label]))
+                probabilities.append(network(frame[None]).softmax(1)[0, label].item())
     return torch.tensor(probabilities).view(len(images), -1, 2).permute(2, 0, 1)
 
 
