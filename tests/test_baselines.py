@@ -110,8 +110,8 @@ def test_with_one_model_it_is_fedavg_to_the_bit(name, present, weighting, federa
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *[("pacfl", {"p": 2, "split": "validation", "standardised": True})],
-        *[("cfl-gp", {"samples": 5})],
+        ("pacfl", {"p": 2, "split": "validation", "standardised": True}),
+        ("cfl-gp", {"samples": 5}),
         *itertools.product(["fedsoft", "fedce"], [{"split": "train"}, {"split": "validation"}]),
     ],
 )
@@ -153,7 +153,8 @@ def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):
 def test_flexcfls_authors_weight_clients_by_samples_after_the_cold_start(federate_turned):
     federation = federate_turned()
     authors, told = (begin("flexcfl", federation, k=2, mixing=0.0) for _ in range(2))
-    for t, told.weighting in enumerate(["equal", "samples"]):
+    for t, weighting in enumerate(["equal", "samples"]):
+        told.weighting = weighting
         for method in (authors, told):
             federation.converse(method.round(t), t)
         assert torch.equal(authors.models, told.models)

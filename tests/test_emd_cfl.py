@@ -119,8 +119,10 @@ def test_one_missing_edge_splits_neighbourhoods_and_not_components():
     whole = [0, 0, 0, 1, 1, 1], [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     apart = [[1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     for edges, rule, expected in (
-        *((complete, rule, whole) for rule in ("neighbourhoods", "components")),
-        *((missing, "components", whole), (missing, "neighbourhoods", ([0, 1, 2, 3, 3, 3], apart))),
+        (complete, "neighbourhoods", whole),
+        (complete, "components", whole),
+        (missing, "components", whole),
+        (missing, "neighbourhoods", ([0, 1, 2, 3, 3, 3], apart)),
     ):
         method = methods.make("emd-cfl-variant", clusters=rule, epsilon=0.5)
         method.scores = torch.from_numpy(1 - edges)

@@ -175,7 +175,9 @@ def test_gains_add_up_and_every_model_is_a_mean_of_all_clients_by_them(federate_
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        *[({}, 0), ({"since": "received"}, -1), ({"include_buffers": True}, -1)],
+        ({}, 0),
+        ({"since": "received"}, -1),
+        ({"include_buffers": True}, -1),
         ({"include_buffers": True, "clipped": False}, -25 / 26),
     ],
 )
