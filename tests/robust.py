@@ -30,10 +30,10 @@ import nbformat
 import pandas as pd
 
 from cflkit import _project
-from cflkit._bounds import MOST, Mistake
+from cflkit._bounds import MOST
 from cflkit._files import check_regular
 from cflkit._project import PROJECT
-from cflkit.commands import COUNT, NOTEBOOK, pairs, refused
+from cflkit.commands import COUNT, NOTEBOOK, pairs
 from cflkit.federation import usable_cores
 from cflkit.reproduce import claims, notebooks, records
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
@@ -233,16 +233,5 @@ def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **opt
     print(f"\ntable     {records.display_path(output.resolve())}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; a mistake is one line."""
-    try:
-        count.main(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        return refused(error.format_message())
-    except (OSError, Mistake) as error:
-        return refused(error)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    count()

@@ -315,7 +315,7 @@ def train_locally(*given):
         ("09.6", "something else", ["of the type str", "must be"]),
         ("01.1", careless, ["changes its arguments"]),
         ("01.3", lambda *given: train_locally(), ["calls `train_locally`, which is not written"]),
-        ("04.5", "Pairs", ["one of the words"]),
+        ("04.5", "Pairs", ["one of those in the exercise"]),
         ("09.6", 0.9, ["another outcome"]),
         ("04.2", lambda *given: [{0, 1}, {2}], ["no array of numbers", "shape"]),
     ],

@@ -236,18 +236,6 @@ def test_too_short_a_run_has_no_number_in_the_tables():
     assert all(np.isnan(scores(rows.assign(ari=1.0, ami=1.0, homogeneity=1.0))))
 
 
-def test_clustering_rounds_by_hand():
-    clusters = ["0|0", "0|1", "0|1", "1|0"]
-    rows = pd.DataFrame({"round": [1, 2, 3, 4], "clusters": clusters, "settled": False})
-    assert ocfl.round_as_in_the_tables(rows) == 4  # Sattler's last split
-    assert ocfl.round_as_in_the_tables(rows.assign(clusters="0|0")) is None
-    fired = rows.assign(clusters="0|0", settled=[False, True, True, True])
-    assert ocfl.round_as_in_the_tables(fired) == 2  # it fired, but found a single cluster
-    watched = rows.assign(clusters="0|0", temperature=[0.5, 0.6, np.nan, np.nan])
-    assert ocfl.round_as_in_the_tables(with_settled(watched)) == 2
-    assert ocfl.round_as_in_the_tables(with_settled(watched.assign(temperature=0.5))) is None
-
-
 @pytest.mark.parametrize(("final", "found"), [(True, 2), (False, np.nan)])
 def test_a_method_that_diverged_has_numbers_if_its_clusters_were_final(final, found):
     """Without them, it has no number: None would say that it never clustered."""
