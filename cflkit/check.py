@@ -21,7 +21,17 @@ from cflkit.course.sources import CourseError, exercise_of
 SECONDS = 10
 
 
-def check(exercise: str, answer: Any, seed: int = 0) -> bool:
+class Verdict(int):
+    """Whether an answer is right; JupyterLab does not repeat it below the sentence."""
+
+    def _ipython_display_(self) -> None:
+        """Show nothing."""
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
+def check(exercise: str, answer: Any, seed: int = 0) -> Verdict:
     """Tell whether an answer is right. If it is not, print a hint.
 
     Parameters
@@ -35,8 +45,8 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
 
     Returns
     -------
-    bool
-        Whether the answer is right.
+    Verdict
+        Whether the answer is right, as a truth value.
 
     Raises
     ------
@@ -48,7 +58,7 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
         print(f"{exercise} is right. {getattr(exercise_of(exercise), 'because', '')}".rstrip())
     else:
         print(f"{exercise} is not right yet. {hint}")
-    return hint is None
+    return Verdict(hint is None)
 
 
 def guessed(guess: Any, low: float, high: float) -> float | None:

@@ -1,7 +1,7 @@
 """Execute the kept notebooks of full-scale runs again, as far as they fit this machine.
 
 ``python tests/full.py`` lists the notebooks in ``notebooks/full`` with what they need, and gives
-nbval those that this machine can execute within the minutes that are given.
+nbval those that this machine can execute within the minutes that are given: with 0, none.
 """
 
 import argparse
@@ -58,7 +58,6 @@ def main() -> int:
     """List all, and execute those that fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30, help="the most for one notebook")
-    parser.add_argument("--list", action="store_true", help="execute nothing")
     given = parser.parse_args()
     machine = {
         "minutes": given.minutes,
@@ -69,7 +68,7 @@ def main() -> int:
     why = {one: hindrance(one, **machine) or absent(one) for one in keep.listed()}
     print(table(why), flush=True)
     fitting = [str(one.path) for one in why if not why[one]]
-    if given.list or not fitting:
+    if not fitting:
         return 0
     # One at a time, since each uses all cores; on a busy machine a cell may take much longer
     seconds = str(int(600 * given.minutes))

@@ -30,10 +30,10 @@ import nbformat
 import pandas as pd
 
 from cflkit import _project
-from cflkit._bounds import MOST, Mistake
+from cflkit._bounds import MOST
 from cflkit._files import check_regular
 from cflkit._project import PROJECT
-from cflkit.commands import COUNT, NOTEBOOK, pairs, refused
+from cflkit.commands import COUNT, NOTEBOOK, pairs
 from cflkit.federation import usable_cores
 from cflkit.reproduce import claims, notebooks, records
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
@@ -43,8 +43,6 @@ from cflkit.reproduce.values import as_yaml, options, parsed
 
 # The columns of the table of counts
 COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
-# What the executed notebook is called, beside the copy of the lesson
-EXECUTED = "executed.ipynb"
 # Code that gives all federations of a process another engine, and refuses the usual one, since
 # claims would then be counted twice over the same runs
 ANOTHER_ENGINE = """
@@ -110,7 +108,7 @@ class Measurement:
         The folder of a run that failed stays, since the reason names the notebook in it.
         """
         path = self.copy(seed)
-        work, executed = path.parent, path.with_name(EXECUTED)
+        work, executed = path.parent, path.with_name("executed.ipynb")
         command = [sys.executable, "-m", "cflkit", "run", str(path), "-o", str(executed)]
         command += options(self.given | {"seed": seed})
         variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
@@ -137,8 +135,7 @@ class Measurement:
 
     def rows(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Count how often each claim held, as rows of `COLUMNS`."""
-        files = {seed: self.folder / f"{seed}.json" for seed in seeds}
-        runs = {seed: json.loads(file.read_text("utf-8")) for seed, file in files.items()}
+        runs = {n: json.loads((self.folder / f"{n}.json").read_text("utf-8")) for n in seeds}
         return [
             {
                 "notebook": self.lesson.path.stem,
@@ -223,7 +220,6 @@ def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **opt
     counts are printed and written into a table; data/robustness.csv is the committed one.
     """
     counts_in(output)  # another file is refused before hours of work
-    notebooks.check_writable(output.parent)
     options["given"] = options.pop("parameter")
     rows = measure(notebook, range(first, first + seeds), side_by_side=jobs, **options)
     write_counts(rows, output)
@@ -233,16 +229,5 @@ def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **opt
     print(f"\ntable     {records.display_path(output.resolve())}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; a mistake is one line."""
-    try:
-        count.main(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        return refused(error.format_message())
-    except (OSError, Mistake) as error:
-        return refused(error)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    count()

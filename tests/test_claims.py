@@ -10,13 +10,13 @@ import nbformat
 import pytest
 import robust
 import torch
-from robust import main
 from rounds import first_jobs, notebook
 
 from cflkit import methods
 from cflkit._project import KIT
 from cflkit.federation import Federation, Jobs, LocalTraining, machine
 from cflkit.reproduce import claims, notebooks, perturbation, run_messages
+from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation.checkpoints import fingerprint
 
 # A lesson that trains nothing
@@ -45,7 +45,7 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     table = tmp_path / "table.csv"
     robust.write_counts([dict.fromkeys(robust.COLUMNS, "x") | {"setting": "default"}], table)
     command = [str(lesson), "--seeds", "2", "-p", "extra", "1", "-o", str(table)]
-    assert main(command) == 0
+    robust.count(command, standalone_mode=False)
     assert "held in 1 of 2  the seed is even  (not with seed 1)" in capsys.readouterr().out
     first = {"claim": "the seed is even", "runs": "2", "held": "1", "failed_seeds": "1"}
     second = {"claim": "it is true", "runs": "2", "held": "2", "failed_seeds": ""}
@@ -57,7 +57,7 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     assert sorted(path.name for path in kept.glob("[!.]*")) == ["0.json", "1.json"]
     # What is kept is not run again: an altered file shows in the counts, in the rows' place
     (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it is true": True}))
-    assert main(command) == 0
+    robust.count(command, standalone_mode=False)
     assert [row["held"] for row in robust.counts_in(table)] == ["2", "2", "x"]
 
 
@@ -88,12 +88,12 @@ def test_changed_code_is_measured_anew(lesson):
 
 
 @pytest.mark.parametrize("words", [["-p", "sed", "1"], ["-p", "seed", "5"], ["-o", "x"]])
-def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
+def test_mistakes_are_told_before_anything_runs(lesson, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(robust.subprocess, "run", None)  # nothing runs
+    monkeypatch.setattr(robust.subprocess, "run", None)
     Path("x").write_text("another,table\n1,2\n")
-    assert main([str(lesson), *words]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(ParameterError):
+        robust.count([str(lesson), *words], standalone_mode=False)
 
 
 def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(lesson, monkeypatch):

@@ -497,11 +497,8 @@ def test_every_record_can_be_told():
 
 
 def test_rounds_are_told_in_one_line_that_changes_or_in_all_lines():
-    class Screen(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen, file = Screen(), io.StringIO()
+    screen, file = io.StringIO(), io.StringIO()
+    screen.isatty = lambda: True
     lines = [f"round {now} of 4 (0.1 s per round); T 0.5; clusters: many\n" for now in range(1, 5)]
     for stream in (screen, file):
         rounds = run_messages.Rounds(stream)

@@ -131,13 +131,6 @@ def test_the_line_up_follows_from_the_switches(paper, references, buffers):
     assert [(name, repr(method)) for name, method in found.items()] == [*expected.items()]
 
 
-SCORED = "sinkhorn=None, max_samples=512, weighting='samples', draws='per {}', "
-SCORED += "clusters='neighbourhoods', train_mode={}"
-EMD = "MeasuredEMDCFL(epsilon=0.08, projection=0.9, " + SCORED + ")"
-ORACLE = "EMDOracle(epsilon=0.1, projection=0.9, sinkhorn=None, max_samples=512, "
-ORACLE += "weighting='samples'"
-
-
 def both(names):
     """Return the names, each followed by that of its twin."""
     return [twin for name in names for twin in (name, name + AS_PUBLISHED)]
@@ -155,8 +148,8 @@ def turned_digits():
             {},
             [*emd_cfl.METHODS],
             {
-                "EMD-CFL": EMD.format("client", False),
-                "Oracle": ORACLE + ", truth=(0, 0, 0, 0, 1, 1, 1, 1))",
+                "EMD-CFL": "(epsilon=0.08, projection=0.9, sinkhorn=None, max_samples=512, weigh",
+                "Oracle": "weighting='samples', truth=(0, 0, 0, 0, 1, 1, 1, 1))",
                 "FedAvg": FEDAVG.format("samples"),
                 "FedProx": "mu=0.01",
             },
@@ -180,7 +173,7 @@ def turned_digits():
         (
             {"only": ["EMD-CFL", "FedProx", "FeSEM", "pFedGraph"], "published_distances": True},
             both(["EMD-CFL", "FedProx", "FeSEM", "pFedGraph"]),
-            {"EMD-CFL as published": EMD.format("distance", True)},
+            {"EMD-CFL as published": "draws='per distance', clusters='neighbourhoods'"},
         ),
         (
             {"dataset": "cifar10", "version": "backdoor", "only": ["IFCA", "PACFL"], "k": 5},

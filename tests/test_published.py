@@ -21,12 +21,6 @@ ARCHIVED = {
 MEASURES = ("ari", "ami", "homogeneity", "completeness")
 # The archived runs, which are read once
 RUNS = {}
-# Numbers that our copy of Table 1 seems to have in damaged rows, and those from the archive
-DOUBTFUL = {
-    ("bloodmnist", "overlapping", "imbalanced", 30, "OCFL-AFF", "AMI"): (0.02, 0.37),
-    ("bloodmnist", "nonoverlapping", "balanced", 30, "OCFL-MS", "AMI"): (0.43, 0.93),
-    ("bloodmnist", "overlapping", "balanced", 30, "OCFL-MS", "AMI"): (0.45, 0.67),
-}
 
 
 @pytest.fixture
@@ -148,10 +142,7 @@ def test_table_1_follows_from_the_archived_labels(archive):
     70 numbers are computed by this protocol, so they cannot test it.
     """
     assert golden("1", archive) == (578, [])
-    computed = {(*key(cell), cell["measure"]): cell["value"] for cell in cells("1", "archive")}
-    assert len(computed) == 70
-    for where, (read, archived) in DOUBTFUL.items():
-        assert computed[where] == archived != read
+    assert len(cells("1", "archive")) == 70
 
 
 @pytest.mark.slow
@@ -207,20 +198,14 @@ def test_the_corrected_table_follows_from_the_archive(archive):
 
 @pytest.mark.slow
 def test_figure_2_is_the_archives(archived):
-    """PF1, and GF1, which is one round stale; two means of another analysis are typed in."""
+    """PF1, and GF1, which is one round stale."""
     runs = dict(list(archived("ocfl_rounds.csv").groupby([*ocfl.SCENARIO, "method"])))
-    found = cells("figure 2", "archive")
-    for cell in found:
+    for cell in cells("figure 2", "archive"):
         run = runs[key(cell)].sort_values("round")
         # Our rows have GF1 after each round; the archive's first is that of the initial model
         ours = run.assign(gf1=run["gf1"].shift(-1))
         value = ocfl.PROTOCOLS[cell["protocol"]].value(ours)
         assert cell["value"] == pytest.approx(value, abs=6e-5)
-    means = {(*key(cell), cell["measure"]): cell["value"] for cell in found}
-    pf1 = means["mnist", "nonoverlapping", "balanced", 15, "OCFL-HDB", "PF1"]
-    assert pf1 == pytest.approx(0.96, abs=0.005)
-    gf1 = means["cifar10", "overlapping", "imbalanced", 15, "BCL", "GF1"]
-    assert gf1 == pytest.approx(0.23, abs=0.01)  # this mean has the initial model, too
 
 
 def test_what_is_not_measured_in_each_round_has_no_mean():
@@ -234,18 +219,6 @@ def test_what_is_not_measured_in_each_round_has_no_mean():
 def test_too_short_a_run_has_no_number_in_the_tables():
     rows = pd.DataFrame({"round": range(1, 50), "settled": False})
     assert all(np.isnan(scores(rows.assign(ari=1.0, ami=1.0, homogeneity=1.0))))
-
-
-def test_clustering_rounds_by_hand():
-    clusters = ["0|0", "0|1", "0|1", "1|0"]
-    rows = pd.DataFrame({"round": [1, 2, 3, 4], "clusters": clusters, "settled": False})
-    assert ocfl.round_as_in_the_tables(rows) == 4  # Sattler's last split
-    assert ocfl.round_as_in_the_tables(rows.assign(clusters="0|0")) is None
-    fired = rows.assign(clusters="0|0", settled=[False, True, True, True])
-    assert ocfl.round_as_in_the_tables(fired) == 2  # it fired, but found a single cluster
-    watched = rows.assign(clusters="0|0", temperature=[0.5, 0.6, np.nan, np.nan])
-    assert ocfl.round_as_in_the_tables(with_settled(watched)) == 2
-    assert ocfl.round_as_in_the_tables(with_settled(watched.assign(temperature=0.5))) is None
 
 
 @pytest.mark.parametrize(("final", "found"), [(True, 2), (False, np.nan)])

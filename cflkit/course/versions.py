@@ -80,17 +80,18 @@ def chosen(cells: list[Cell], only: Collection[str]) -> list[Cell]:
 def facts_of(cell: Cell, id: str) -> dict[str, Any]:
     """Return what nbgrader must know about a cell with an id."""
     by_hand = cell.role == "answer" and cell.kind == "markdown"
-    # nbgrader allows no full stop in a name
-    place = id if cell.role == "text" else cell.exercise.replace(".", "-")
     facts = {
         "cell_type": cell.kind,
         "grade": cell.role == "check" or by_hand,
-        "grade_id": f"{cell.role}-{place}",
+        "grade_id": f"text-{id}",
         "locked": cell.role in ("text", "check"),
         "schema_version": 3,
         "solution": cell.role == "answer",
         "task": False,
     }
+    if cell.role in ("answer", "check"):
+        # nbgrader allows no full stop in a name
+        facts["grade_id"] = f"{cell.role}-{cell.exercise.replace('.', '-')}"
     if facts["grade"]:
         facts["points"] = exercise_of(cell.exercise).points
     return facts
