@@ -60,13 +60,14 @@ def as_array(value: Any) -> np.ndarray | None:
         return None
 
 
-def difference(answer: Any, right: Any) -> str:
-    """Describe how a result differs from the right one, without giving the right one away."""
+def difference(answer: Any, right: Any, count: bool = True) -> str:
+    """Describe how a result differs from the right one, without giving the right one away.
+
+    The wrong values of an array are counted if they are wrong one by one, as numbers of clusters,
+    for example, are not.
+    """
     if answer is None:
-        return (
-            "For some input, your function returns None where it must return a value. Is there a "
-            "`return` for every case?"
-        )
+        return "For some input, your function returns None. Has every case its `return`?"
     if right is None:
         return "For some input, your function returns a value where it must return None."
     a, b = as_array(answer), as_array(right)
@@ -80,8 +81,12 @@ def difference(answer: Any, right: Any) -> str:
         return f"A result is of the type {kind}, and must be {wanted}."
     if isinstance(right, str):
         return "The word must be one of those in the exercise, exactly as it stands there."
-    if a is None:  # lists of parts
-        return "The result is wrong for some input."
+    if a is not None and b is not None and a.ndim and count:
+        wrong = int((~np.isclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)).sum())
+        return f"The shape is right, but for some input {wrong} of {a.size} values are wrong."
+    if isinstance(right, list | tuple) and len(answer) == len(right):  # parts
+        place = next(n for n, part in enumerate(right) if not close(answer[n], part))
+        return f"Part {place} (from 0) is wrong. {difference(answer[place], right[place])}"
     return "The result has the right form, but for some input it has a wrong value."
 
 
@@ -141,7 +146,7 @@ class Implement(Exercise):
         for text, mistake in self.mistakes.items():
             if self.first_unlike(results, trials, mistake) is None:
                 return text
-        return difference(*wrong)
+        return difference(*wrong, count=self.same is close)
 
     def first_unlike(
         self, results: Sequence[Any], trials: Sequence[Arguments], function: Callable[..., Any]

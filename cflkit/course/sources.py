@@ -15,11 +15,11 @@ answer and those cells before them whose names they use.
 
 import re
 import symtable
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cflkit._bounds import hint
 from cflkit._project import KIT
@@ -97,8 +97,7 @@ def source_of(id: str) -> Path:
 
 def exercise_of(id: str) -> Exercise:
     """Return the exercise with an id; see `source_of`."""
-    exercise: Exercise = hidden(id, "exercise")
-    return exercise
+    return cast(Exercise, hidden(id, "exercise"))
 
 
 def hidden(id: str, name: str) -> Any:
@@ -140,16 +139,10 @@ def needed(cells: Sequence[Cell], wanted: Sequence[int]) -> list[int]:
 
 def used_and_defined(code: str) -> tuple[set[str], set[str]]:
     """Return the global names that code uses but does not define, and those that it defines."""
-    table = symtable.symtable(code, "a cell", "exec")
-    symbols_here = table.get_symbols()
-    defined = {name.get_name() for name in symbols_here if name.is_assigned() or name.is_imported()}
-    symbols = [name for scope in scopes(table) for name in scope.get_symbols()]
-    used = {name.get_name() for name in symbols if name.is_global() and name.is_referenced()}
+    scopes = [symtable.symtable(code, "a cell", "exec")]
+    defined = {s.get_name() for s in scopes[0].get_symbols() if s.is_assigned() or s.is_imported()}
+    for scope in scopes:  # with those of functions and classes, which are added meanwhile
+        scopes += scope.get_children()
+    symbols = [s for scope in scopes for s in scope.get_symbols()]
+    used = {s.get_name() for s in symbols if s.is_global() and s.is_referenced()}
     return used - defined, defined
-
-
-def scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    """Return the scope of some code, and those of its functions and classes."""
-    yield table
-    for child in table.get_children():
-        yield from scopes(child)
