@@ -9,7 +9,7 @@ import pytest
 
 from cflkit import clustering, methods, metrics, partition
 from cflkit.reproduce import ledger, records
-from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl, tutorial
+from cflkit.reproduce.papers import PAPERS, emd_cfl, fedcref, ocfl, tutorial
 
 ARCHIVED = {
     "MNIST": "mnist",
@@ -97,6 +97,21 @@ def test_the_tables_fit_their_papers():
     assert set(rows.loc[rows["source"] == "no code", "paper"]) == {"tutorial-022"}
 
 
+def test_fedcrefs_improvements_follow_from_its_accuracies():
+    """Improvements are in per cent of the initial accuracy.
+
+    The paper prints some of the accuracies with one digit only.
+    """
+    rows = ledger.published().query("paper == 'fedcref'")
+    key = ["table", *fedcref.SCENARIO]
+    values = rows[rows["method"] == "FedCRef"].pivot(index=key, columns="measure", values="value")
+    values = values.dropna(subset=["improvement, %"])
+    before, after = values["ACC init"], values["ACC end"]
+    difference = 100 * (after - before) / before - values["improvement, %"]
+    assert len(values) == 16
+    assert difference.abs().max() < 0.25
+
+
 def test_the_clusters_scores_are_the_archived_ones(archived):
     theirs = archived("ocfl_explanations.csv").query("clients == 15")
     theirs = theirs.rename(columns={"samples_from": "source"})
@@ -116,6 +131,24 @@ def test_scores_of_runs_are_means_over_clusters():
     for cell in cells.to_dict("records"):
         found = PAPERS["ocfl-explanations"].protocols[cell["protocol"]].value(rows[key(cell)])
         assert found == pytest.approx(cell["value"], abs=6e-5)
+
+
+def test_emd_cfls_short_tables_are_parts_of_the_full_ones():
+    rows = ledger.published().query("paper == 'emd-cfl'")
+    rows = rows.set_index(["dataset", "version", "method", "measure"])
+    for part, whole in (("2", "7"), ("3", "8")):
+        short, full = (rows[rows["table"] == table] for table in (part, whole))
+        numbers = ["value", "deviation"]
+        pd.testing.assert_frame_equal(short[numbers], full.loc[short.index, numbers])
+
+
+def test_worst_accuracies_on_mnist_are_means_of_three_clients_of_220_images():
+    """A misread number would hardly be on this grid, which has a width of 0.15."""
+    rows = ledger.published().query("paper == 'emd-cfl' and dataset == 'mnist'")
+    worst = rows[(rows["measure"] == "worst accuracy") & (rows["version"] != "backdoor")]
+    assert len(worst) == 4 * 17
+    on_grid = (worst["value"] * 6.6).round() / 6.6
+    assert (on_grid - worst["value"]).abs().max() <= 0.005 + 1e-9
 
 
 def golden(table, archive):
@@ -219,6 +252,18 @@ def test_what_is_not_measured_in_each_round_has_no_mean():
 def test_too_short_a_run_has_no_number_in_the_tables():
     rows = pd.DataFrame({"round": range(1, 50), "settled": False})
     assert all(np.isnan(scores(rows.assign(ari=1.0, ami=1.0, homogeneity=1.0))))
+
+
+def test_clustering_rounds_by_hand():
+    clusters = ["0|0", "0|1", "0|1", "1|0"]
+    rows = pd.DataFrame({"round": [1, 2, 3, 4], "clusters": clusters, "settled": False})
+    assert ocfl.round_as_in_the_tables(rows) == 4  # Sattler's last split
+    assert ocfl.round_as_in_the_tables(rows.assign(clusters="0|0")) is None
+    fired = rows.assign(clusters="0|0", settled=[False, True, True, True])
+    assert ocfl.round_as_in_the_tables(fired) == 2  # it fired, but found a single cluster
+    watched = rows.assign(clusters="0|0", temperature=[0.5, 0.6, np.nan, np.nan])
+    assert ocfl.round_as_in_the_tables(with_settled(watched)) == 2
+    assert ocfl.round_as_in_the_tables(with_settled(watched.assign(temperature=0.5))) is None
 
 
 @pytest.mark.parametrize(("final", "found"), [(True, 2), (False, np.nan)])

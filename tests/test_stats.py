@@ -6,10 +6,40 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from reports import figures, results
-from scipy.stats import wilcoxon
+from scipy.stats import rankdata, t, ttest_rel, wilcoxon
 
 from cflkit.reproduce import stats
+
+SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
+
+
+@given(SCORES, st.booleans())
+def test_ranks_are_scipys(values, higher):
+    scores = pd.DataFrame(values, columns=list("abcd"))
+    expected = rankdata(-values if higher else values, axis=1).mean(axis=0)
+    found = stats.average_ranks(scores, higher)
+    np.testing.assert_allclose(found[list("abcd")], expected)
+    assert found.is_monotonic_increasing
+
+
+@given(arrays(float, st.tuples(st.just(2), st.integers(3, 8)), elements=st.integers(0, 9)))
+def test_paired_differences_have_scipys_interval(values):
+    one, other = values
+    found, differences = results.differences(one, other), one - other
+    assert (found.mean, found.n) == (pytest.approx(differences.mean()), len(one))
+    if np.ptp(differences) == 0:
+        assert np.isnan(found.half_width), "equal differences have no interval"
+        return
+    error = differences.std(ddof=1) / np.sqrt(len(one))
+    low, high = t.interval(0.9, len(one) - 1, differences.mean(), error)
+    assert found.half_width == pytest.approx((high - low) / 2)
+    # The interval leaves out zero if and only if the test rejects at one minus its confidence
+    if abs((p := ttest_rel(one, other).pvalue) - 0.1) > 1e-9:
+        assert (abs(found.mean) > found.half_width) == (p < 0.1)
 
 
 def test_few_pairs_have_no_interval():
@@ -24,6 +54,17 @@ def test_holm_by_hand():
     p = np.array([0.01, 0.04, 0.03, 0.005])
     np.testing.assert_allclose(stats.holm(p), [0.03, 0.06, 0.06, 0.02])
     np.testing.assert_allclose(stats.holm(np.array([0.6, 0.7])), [1, 1])
+
+
+@given(arrays(float, 7, elements=st.floats(0, 1)), st.sampled_from([0.01, 0.05, 0.2]))
+def test_holm_rejects_as_the_step_down_procedure_does(p, level):
+    """Hypotheses are rejected from the smallest p-value on, until one is not rejected."""
+    rejected, alive = set(), True
+    for step, place in enumerate(np.argsort(p, kind="stable")):
+        alive = alive and p[place] * (len(p) - step) <= level
+        if alive:
+            rejected.add(place)
+    assert set(np.flatnonzero(stats.holm(p) <= level)) == rejected
 
 
 def spread(k=4, blocks=12, gap=1.0, seed=0):
