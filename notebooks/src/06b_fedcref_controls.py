@@ -791,10 +791,16 @@ def joined(method):
     return labels
 
 
+def clusterings_of(x):
+    """K-means with each number of clusters that a silhouette can judge; one cluster if it can judge none."""
+    numbers = range(2, min(8, len(x)))  # below the number of images
+    return {k: sample_clustering.kmeans(x, k, run.seed) for k in numbers or [1]}
+
+
 vectors = [images.images[own].flatten(1).numpy() / 255 for own in split.train]
-guesses = [{k: sample_clustering.kmeans(x, k, run.seed) for k in range(2, 8)} for x in vectors]
+guesses = [clusterings_of(x) for x in vectors]
 guessed = [
-    sample_clustering.best_by_silhouette(x, tried)[0]
+    sample_clustering.best_by_silhouette(x, tried)[0] if len(tried) > 1 else min(tried)
     for x, tried in zip(vectors, guesses, strict=True)
 ]
 told = sample_clustering.first_clusters("k-means", images, split, seed=run.seed)
@@ -939,7 +945,8 @@ pixels = images.images[pooled].flatten(1).float().numpy() / 255
 # t-SNE's neighbourhood of 30 images must be smaller than all of them
 perplexity = min(30, (len(pixels) - 1) / 3)
 plane = TSNE(perplexity=perplexity, random_state=run.seed).fit_transform(pixels)
-numbers = range(max(2, images.classes - 3), images.classes + 4)
+most = len(pixels) - 1  # clusters that a silhouette can judge
+numbers = range(max(2, min(images.classes - 3, most)), min(images.classes + 3, most) + 1)
 tried = central.fit_each(pixels, numbers, run.seed)
 best_k, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
 
