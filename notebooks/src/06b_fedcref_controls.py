@@ -792,14 +792,17 @@ def joined(method):
     return labels
 
 
+def best_by_silhouette(x):
+    """K-means' clusters, of 2 to 7, with the best silhouette; one cluster if there are too few images."""
+    tried = [sample_clustering.kmeans(x, k, run.seed) for k in range(2, min(8, len(x)))]
+    one = np.zeros(len(x), dtype=np.int64)
+    return max(tried, key=lambda labels: silhouette_score(x, labels), default=one)
+
+
 vectors = [images.images[own].flatten(1).numpy() / 255 for own in split.train]
-guesses = [{k: sample_clustering.kmeans(x, k, run.seed) for k in range(2, 8)} for x in vectors]
-guessed = [
-    max(tried, key=lambda k, x=x, tried=tried: silhouette_score(x, tried[k]))
-    for x, tried in zip(vectors, guesses, strict=True)
-]
+untold = [best_by_silhouette(x) for x in vectors]
+guessed = [len(np.unique(labels)) for labels in untold]
 told = sample_clustering.first_clusters("k-means", images, split, seed=run.seed)
-untold = [tried[k] for tried, k in zip(guesses, guessed, strict=True)]
 by_silhouette = papers.fedcref.variants(run, untold, truth)
 ends = {
     "K told": (told, starts["k-means"][1]["FedCRef"]),
@@ -940,7 +943,8 @@ pixels = images.images[pooled].flatten(1).float().numpy() / 255
 # t-SNE's neighbourhood of 30 images must be smaller than all of them
 perplexity = min(30, (len(pixels) - 1) / 3)
 plane = TSNE(perplexity=perplexity, random_state=run.seed).fit_transform(pixels)
-numbers = range(max(2, images.classes - 3), images.classes + 4)
+most = len(pixels) - 1  # clusters that a silhouette can judge
+numbers = range(max(2, min(images.classes - 3, most)), min(images.classes + 3, most) + 1)
 tried = central.fit_each(pixels, numbers, run.seed)
 silhouettes = {k: silhouette_score(plane, clusters) for k, clusters in tried.items()}
 best_k = max(silhouettes, key=silhouettes.get)

@@ -780,7 +780,8 @@ def soft_round(home, models, tau, t):
     own = shares @ models
     updates = home.train(Jobs(own, everyone, everyone), round=t) - own
     weights = shares * home.server.sizes[:, None]
-    return models + (weights / weights.sum(dim=0)).T @ updates
+    # A cluster that nobody has chosen stays as it is
+    return models + (weights / weights.sum(dim=0).clamp(min=1e-9)).T @ updates
 
 
 # %% [markdown]
