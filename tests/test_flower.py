@@ -364,7 +364,7 @@ def replaced(kind, other, number=1):
 def test_a_node_that_fails_ends_the_run_and_is_named(clients, kind, other, reason):
     grid = Grid(clients[1])
     grid.spoil = replaced(kind, other)
-    with pytest.raises(ClientsAbsent, match=f"client 2: .*{reason}"):
+    with pytest.raises(ClientsAbsent, match=f"(?s)client 2: .*{reason}"):
         federate(grid, "ifca:k=2")
 
 
