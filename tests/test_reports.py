@@ -108,7 +108,7 @@ def test_pairs_that_differ():
 def test_pages_and_the_ledger_are_what_the_kit_writes(committed, tmp_path, monkeypatch):
     texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
     copies = [tmp_path / f"{number}.md" for number in range(len(texts))]
-    tables, names = re.compile(rf"({pages.start('([a-z0-9-]+)')})[^<]+"), []
+    tables, names = re.compile(rf"({pages.start('([a-z0-9-]+)')})(?s:.+?)(?=\n<!-- end)"), []
     for copy, text in zip(copies, texts, strict=True):
         copy.write_text(tables.sub(r"\1to replace", text), encoding="utf-8")
         names += [name for _, name in tables.findall(text)]
