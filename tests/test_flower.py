@@ -179,7 +179,8 @@ def test_flower_s_simulation_gives_the_models_of_the_kit_s(
     looks, all_nodes = itertools.count(), grid.get_node_ids
     grid.get_node_ids = lambda: all_nodes() if next(looks) else []  # they come one after the other
     settings = Settings.of(config)
-    here = Federation(*client_data.of_the_kit(settings), **settings.options)
+    some = {"clients_per_round": config["clients-per-round"] or None}
+    here = Federation(*client_data.of_the_kit(settings), **settings.options | some)
     simulation.run(settings.methods, here, 2, progress=False)
     others, _ = federate(grid, config["methods"], 2)
     for name in settings.methods:
