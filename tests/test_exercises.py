@@ -330,9 +330,12 @@ def test_what_is_wrong_with_an_answer_is_told(id, answer, messages):
 
 def test_a_difference_is_told_without_the_right_value():
     assert "must return None" in difference(3, None)
-    assert "returns None where it must return a value" in difference(None, 3)
-    assert difference({"a": 1}, {"a": 2}) == "The result is wrong for some input."
+    assert "returns None. Has every case its `return`?" in difference(None, 3)
+    assert difference({"a": 1}, {"a": 2}) == "For some input, the result has a wrong value."
     assert "one of those" in difference("a", "b") and '"b"' not in difference("a", "b")
+    assert "2 of 3 values are wrong" in difference([1, 2, 3], np.array([1, 5, 6]))
+    assert "values" not in difference([1, 2, 3], np.array([1, 5, 6]), count=False)
+    assert "Part 1 (from 0) is wrong. The word" in difference([1, "a"], [1, "b"])
 
 
 def test_close_compares_what_exercises_return():

@@ -87,7 +87,7 @@ def difference(answer: Any, right: Any, count: bool = True) -> str:
     if isinstance(right, list | tuple) and len(answer) == len(right):  # parts
         place = next(n for n, part in enumerate(right) if not close(answer[n], part))
         return f"Part {place} (from 0) is wrong. {difference(answer[place], right[place])}"
-    return "The result has the right form, but for some input it has a wrong value."
+    return "For some input, the result has a wrong value."
 
 
 def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:

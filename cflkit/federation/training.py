@@ -119,21 +119,20 @@ def train_in_threads(
 
     def train_one(network: RowModel, job: int) -> None:
         model = jobs.models[jobs.model_of[job]]
-        seed = torch.empty(0)  # nothing drops out
-        if network.drops_out:
-            seed = dropout_seeds(clients.seed, [int(jobs.client_of[job])], round).to(clients.device)
 
         def samples() -> Iterator[Samples]:
+            if network.drops_out:
+                client = int(jobs.client_of[job])
+                seeds = dropout_seeds(clients.seed, [client], round).to(clients.device)
             for step, batch in enumerate(batches[job]):
                 if network.drops_out:
-                    models.give_keys(network.network, step_keys(seed, step)[0])
+                    models.give_keys(network.network, step_keys(seeds, step)[0])
                 weights = None if batch.weights is None else batch.weights.to(clients.device)
                 yield *clients.samples(batch.index), weights
 
         network.load(model)
         anchor = jobs.of(job, "anchor", model)
-        large = clients.has_large_layers
-        with steps_in_backward(network, training) if large else nullcontext():
+        with steps_in_backward(network, training) if clients.has_large_layers else nullcontext():
             train_client(network, samples(), clients.loss_of, training, anchor)
         network.store(trained[job])
 

@@ -289,6 +289,5 @@ def found_by(methods: Methods) -> str:
     """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     parts = [f"T {heat:.3f}" for heat in heats[:1]]
-    groupings = {name: m.labels for name, m in methods.items() if m.labels is not None}
-    counts = [f"{name} {len(labels.unique())}" for name, labels in groupings.items()]
+    counts = [f"{n} {len(m.labels.unique())}" for n, m in methods.items() if m.labels is not None]
     return "; ".join(parts + ([f"clusters: {', '.join(counts)}"] if counts else []))
