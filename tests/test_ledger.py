@@ -6,10 +6,14 @@ import dataset
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 from cflkit.__main__ import main
 from cflkit.reproduce import grid, ledger, lists, notebooks, records, rule
 from cflkit.reproduce.papers import PAPERS, ocfl
+from cflkit.reproduce.papers.base import SCORES, Margin
 from cflkit.reproduce.records import PROJECT, Record
 from cflkit.reproduce.values import parse_yaml, read_yaml
 
@@ -60,6 +64,28 @@ def emd_record(**changes):
 def test_the_answers_at_the_margins_and_where_all_stayed_one_cluster(expected, value, ours):
     """Exercise 90.2 has the rule for other numbers."""
     assert rule.status(value, ours) == expected
+
+
+VALUES = st.lists(st.floats(0, 1), min_size=2, max_size=6)
+
+
+@given(VALUES, st.floats(0, 1))
+def test_the_interval_is_scipys(ours, value):
+    half = rule.half_width(ours)
+    if np.std(ours) > 1e-6:
+        low, high = stats.t.interval(0.9, len(ours) - 1, np.mean(ours), stats.sem(ours))
+        assert (np.mean(ours) - half, np.mean(ours) + half) == pytest.approx((low, high))
+    if half > SCORES.far + SCORES.rounding + 1e-9:
+        assert rule.status(value, ours) in ("inconclusive", "differs")
+
+
+@given(VALUES, st.floats(0, 1), st.floats(-1, 1))
+def test_only_the_distance_to_print_counts(ours, value, shift):
+    there = rule.status(value + shift, np.array(ours) + shift)
+    # Rounding may decide where the distance equals a bound
+    wide = Margin(SCORES.near + 1e-7, SCORES.far + 1e-7, SCORES.rounding)
+    slim = Margin(SCORES.near - 1e-7, SCORES.far - 1e-7, SCORES.rounding)
+    assert there in {rule.status(value, ours, margin) for margin in (wide, slim)}
 
 
 @pytest.mark.slow
