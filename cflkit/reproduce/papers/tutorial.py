@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from cflkit._bounds import MOST, Count, Natural, Positive, PositiveShare, Repeats
+from cflkit._bounds import MOST, Count, Natural, PositiveShare, Repeats
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Selection, Training
 
@@ -46,7 +46,7 @@ class Parameters(Training, Selection):
     line_up: ClassVar[tuple[str, ...]] = METHODS
 
     clients: Annotated[int, Field(ge=3, le=MOST, multiple_of=3)]  # in three equal clusters
-    height: Positive
+    height: Annotated[float, Field(gt=0, le=20)]  # in standard deviations of the noise
     warm_up: Natural
     k: Count
     fraction: PositiveShare
