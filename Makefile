@@ -59,7 +59,7 @@ MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_
 	GLIBC_TUNABLES=glibc.malloc.tcache_count=0
 
 nightly: lint staged ## What takes hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed, other machines
-	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2
+	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadgroup
 	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb
 	'$(BIN)/python' tests/full.py
 	$(PYTEST) tests $(STAGED) -m 'not nightly' --perturb 1

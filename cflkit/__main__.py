@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from cflkit.commands import INTERRUPTED, cli
+from cflkit.commands import cli
 
 # Characters that control a terminal, which another person's record may hold
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -71,12 +71,14 @@ def entry() -> None:
     try:
         status = main()
         sys.stdout.flush()
-        if status == INTERRUPTED:
-            os._exit(status)  # what papermill has not finished would report that on its way out
+    except SystemExit as ended:  # by a signal
+        status = int(ended.code or 0)
     except BrokenPipeError:
         # The reader of our output has closed it, as in `| head`; discard the rest, at exit, too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    if status > 128:
+        os._exit(status)  # what papermill has not finished would report that on its way out
     sys.exit(status)
 
 

@@ -12,7 +12,8 @@ import pytest
 from cflkit import _project
 from cflkit.reproduce.records import PROJECT
 
-pytestmark = pytest.mark.nightly
+# One worker builds the book
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("book")]
 
 
 class Page:
