@@ -30,8 +30,6 @@ from cflkit.reproduce.parameters import ParameterError, matching
 from cflkit.reproduce.terminal import Row, fitted
 from cflkit.reproduce.values import parsed
 
-# The exit status of a process that Ctrl-C has ended, as shells have it
-INTERRUPTED = 130
 # What a reader of an installation that cannot be written to may do
 ELSEWHERE = "; CFLKIT_RESULTS, CFLKIT_CACHE and --output name other places"
 # The methods of the federation that is shown
@@ -50,7 +48,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             told = "interrupted; the same command goes on from what was kept, if anything"
             print(told, file=sys.stderr)
-            return INTERRUPTED
+            return 130  # as of a process that a shell has seen end by Ctrl-C
         except BrokenPipeError:  # see `__main__.entry`
             raise
         except OSError as error:
