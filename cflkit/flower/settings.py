@@ -116,7 +116,7 @@ class Settings(BaseModel):
     def asked(self) -> list[Request]:
         """Return the requests of a run, from the usual training; server and nodes number them."""
         questions = [request for method in self.methods.values() for request in method.asks()]
-        return [Train(NOBODY), *(replace(one, sent=True, reported=True) for one in questions)]
+        return [Train(NOBODY), *(replace(ask, sent=True, reported=True) for ask in questions)]
 
     @property
     def options(self) -> dict[str, Any]:

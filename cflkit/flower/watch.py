@@ -150,7 +150,7 @@ def update_of(reply: Message, message: Message) -> Vector:
     The first arrays of both messages are the model. A whole number in the reply is no parameter,
     and a strategy may have sent it as the mean of many, with a fraction.
     """
-    trained, received = (next(iter(own.content.array_records.values())) for own in (reply, message))
+    trained, received = (next(iter(m.content.array_records.values())) for m in (reply, message))
     floats = [name for name, array in trained.items() if array.dtype.startswith("float")]
     names = [name for name in floats if not name.endswith(BUFFERS)]
     return np.concatenate([(trained[n].numpy() - received[n].numpy()).ravel() for n in names])

@@ -303,8 +303,8 @@ for number, name in enumerate(paths):
 ax.set(xlabel="local epochs", ylabel="accuracy, all classes", ylim=(0, 1))
 ax.set_xticks(range(len(epochs)), epochs)
 forgets = own["dissimilar clients"][-1] < own["dissimilar clients"][0]
-found = plots.finding("Alone, a client forgets the classes that it does not see", forgets)
-ax.set_title(found, loc="left")
+title = plots.finding("Alone, a client forgets the classes that it does not see", forgets)
+ax.set_title(title, loc="left")
 ax.legend(loc="lower left")
 plots.show(
     figure,

@@ -267,8 +267,8 @@ ax.set_xlabel("round", x=0.32)
 ax.spines["bottom"].set_bounds(0.8, run.rounds)
 ax.set(xlim=(0.8, run.rounds * 1.6), xticks=range(1, run.rounds + 1, -(-run.rounds // 10)))
 one, by_itself, clusters, oracle = ends.values()
-found = "Clusters beat clients alone, and clients alone beat one model for all"
-ax.set_title(plots.finding(found, one < by_itself < clusters), loc="left")
+title = "Clusters beat clients alone, and clients alone beat one model for all"
+ax.set_title(plots.finding(title, one < by_itself < clusters), loc="left")
 saved = plots.save(figure, "03_one_alone_groups")
 plots.show(
     figure,

@@ -330,9 +330,9 @@ for ax, (rate, both) in zip(axes, lengths.items(), strict=True):
     ax.set_xticks(axis[axis % 5 == 0])
 axes[0].set_ylabel("norm")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
-found = "The same two thresholds split at one learning rate, and not at the other"
+title = "The same two thresholds split at one learning rate, and not at the other"
 differ = met[rates[0]].any() != met[rates[1]].any()
-figure.suptitle(plots.finding(found, differ), fontsize=10)
+figure.suptitle(plots.finding(title, differ), fontsize=10)
 plots.show(
     figure,
     3,
@@ -431,9 +431,9 @@ for ax, eps2, story, count, value in zip(axes, tried, stories, counts, aris, str
     ax.tick_params(axis="y", length=0)
     ax.set_title(f"$\\varepsilon_2$ = {eps2:.2g}: {count} clusters, ARI {value:.2f}", fontsize=9.5)
 axes[0].set_ylabel("clients by their true group")
-found = "Half of ε₂ splits too often, and a third more stops too early"
+title = "Half of ε₂ splits too often, and a third more stops too early"
 in_order = aris[1] == 1 and counts[0] > counts[1] > counts[2]
-figure.suptitle(plots.finding(found, in_order), fontsize=10)
+figure.suptitle(plots.finding(title, in_order), fontsize=10)
 plots.show(
     figure,
     4,

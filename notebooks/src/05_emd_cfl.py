@@ -106,8 +106,8 @@ figure, ax = plt.subplots(figsize=(5.6, 2.2))
 plots.image_grid(torch.cat(rows), columns=10, axes=ax)
 for row, name in enumerate(("clean", "poisoned", "turned", "attack")):
     ax.text(-0.02, 1 - (row + 0.5) / 4, name, transform=ax.transAxes, ha="right", va="center")
-found = "In the poisoned row, the background gives the digit away"
-ax.set_title(plots.finding(found, run.shade > 0), loc="left")
+title = "In the poisoned row, the background gives the digit away"
+ax.set_title(plots.finding(title, run.shade > 0), loc="left")
 plots.save(figure, "05_poisoned")
 plots.show(
     figure,
@@ -171,8 +171,8 @@ ax.set(yticks=range(4), yticklabels=names.values(), ylim=(3.5, -0.5), xlim=(low,
 ax.set_xlabel(f"accuracy of the clean clients (the axis begins at {low:.1f})")
 figure.legend(loc="outside lower center", ncols=3)
 fooled_more = after["ocfl"][1] < after["group"][1] - 0.02
-found = plots.finding("Found, and still fooled", after["ocfl"][2] == 1 and fooled_more)
-ax.set_title(found, loc="left")
+title = plots.finding("Found, and still fooled", after["ocfl"][2] == 1 and fooled_more)
+ax.set_title(title, loc="left")
 plots.show(
     figure,
     2,

@@ -320,9 +320,9 @@ ax.set_xlim(min(55, 100 * min(single, *map(min, ours.values())) - 2), 101)
 for label, marker, colour in (("ours, new samples", "o", 0), ("ours, training samples", "^", 1)):
     ax.plot([], [], marker, color=plots.COLOURS[colour], label=label)
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
-found = "Our clusters come close to 82 %, our models per client stay far below 80 %"
+title = "Our clusters come close to 82 %, our models per client stay far below 80 %"
 close = abs(ours["Clustered"][0] - 0.82) < 0.03 and ours["Per-Client"][0] < 0.75
-ax.set_title(plots.finding(found, close), loc="left")
+ax.set_title(plots.finding(title, close), loc="left")
 plots.show(
     figure,
     3,
@@ -364,8 +364,8 @@ ax.legend(loc="lower right")
 ax.text(run.warm_up + 0.5, 3, "clustering", fontsize=8, color="0.35")
 drop = rows.loc[run.warm_up + 1]
 in_order = drop["no warm-up"] > drop["restart corrected"] > drop["Clustered"]
-found = "The restart costs a few rounds, and the warm-up costs more"
-ax.set_title(plots.finding(found, in_order), loc="left")
+title = "The restart costs a few rounds, and the warm-up costs more"
+ax.set_title(plots.finding(title, in_order), loc="left")
 plots.show(
     figure,
     4,
