@@ -42,6 +42,7 @@ check: lint ## The fast lane for daily work: lint and quick tests
 # git, as in a downloaded archive, they are those that lie there
 STAGED := data/cache/staged
 PYTEST := '$(BIN)/python' -m pytest --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile --no-loadscope-reorder
+WITHOUT_APPENDICES := --ignore-glob='*/[0-9][0-9]b_*.ipynb'
 
 staged: $(READY)
 	rm -rf $(STAGED)
@@ -51,7 +52,7 @@ staged: $(READY)
 
 test: lint staged ## Lint, types, unit, property, golden, lessons and reports (minutes; appendices are nightly); options in ARGS, as in: make test ARGS='--perturb 1'
 	'$(BIN)/mypy'
-	$(PYTEST) tests $(STAGED) -m 'not nightly' --ignore-glob='*/[0-9][0-9]b_*.ipynb' $(ARGS)
+	$(PYTEST) tests $(STAGED) -m 'not nightly' $(WITHOUT_APPENDICES) $(ARGS)
 
 # Other machines, as far as one machine can play them: without wide instructions and with another layout
 # of the memory, and with the kernels of a machine that is some years old. The last bit is perturbed
@@ -61,10 +62,11 @@ MACHINES := 'ATEN_CPU_CAPABILITY=default GLIBC_TUNABLES=glibc.malloc.tcache_coun
 
 nightly: lint staged ## What takes two hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed on other machines
 	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadgroup
-	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb
+	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb --perturb 1
 	'$(BIN)/python' tests/full.py --minutes 5
 	for machine in $(MACHINES); do \
-		echo "$$machine" && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' --perturb 1 || exit 1; done
+		echo "$$machine" && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' $(WITHOUT_APPENDICES) --perturb 1 || exit 1; \
+	done
 
 full: $(READY) ## Execute the kept notebooks of full-scale runs again, those that fit this machine; as in: make full ARGS='--minutes 120'
 	'$(BIN)/python' tests/full.py $(ARGS)
