@@ -12,8 +12,7 @@ import pytest
 from cflkit import _project
 from cflkit.reproduce.records import PROJECT
 
-# One worker builds the book
-pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("book")]
+pytestmark = pytest.mark.nightly
 
 
 class Page:
