@@ -11,20 +11,22 @@ import copy
 import dataclasses
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from rounds import first_jobs
+from rounds import begin, first_jobs
 
-from cflkit import datasets, methods, metrics, models, partition, simulation
+from cflkit import datasets, metrics, models, partition, simulation
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.reproduce import records
@@ -52,28 +54,15 @@ def noise(shape, count=10_000):
     return ImageSet("noise", images, labels, images[:100], labels[:100], classes=10)
 
 
-def federate(model, clients, samples, epochs, batch_size, shape, **options):
+def federate(model, clients, samples, epochs, batch_size, shape, engine="threads"):
     """Build a federation on noise, where 70 % of the draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
     _, split = partition.iid(images, clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
     training = LocalTraining(epochs, batch_size, lr=0.01)
-    stacked = options.setdefault("engine", "threads") == "stacked"
-    device = "cuda" if stacked and torch.cuda.is_available() else "cpu"
-    return images, Federation(images, split, model, training, device=device, **options)
-
-
-def plain_loop(model, training, batches_of_client):
-    """Train one client after the other, each with an ordinary network; return the last one."""
-    for batches in batches_of_client:
-        network = copy.deepcopy(model)
-        optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
-        for inputs, labels in batches():
-            optimizer.zero_grad()
-            F.cross_entropy(network(inputs), labels).backward()
-            optimizer.step()
-    return network
+    device = "cuda" if engine == "stacked" and torch.cuda.is_available() else "cpu"
+    return Federation(images, split, model, training, device=device, engine=engine)
 
 
 def seconds_of(ways):
@@ -87,11 +76,11 @@ def seconds_of(ways):
         way()  # not measured: fills caches, starts threads, loads kernels
     for _ in range(REPEATS):
         for name, way in ways.items():
-            begin = perf_counter()
+            start = perf_counter()
             measured = way()
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
-            passed = perf_counter() - begin
+            passed = perf_counter() - start
             seconds[name].append(measured if isinstance(measured, float) else passed)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
@@ -99,16 +88,13 @@ def seconds_of(ways):
 def ways(model):
     """Measure each way's seconds per round, and its ratio to ours."""
     work = WORK[model]
-    _, threads = federate(model, *work)
+    threads = federate(model, *work)
     jobs = first_jobs(threads)
     # The kit asks torch for large pages, and the C library to keep what is freed
-    plain = partial(command, "--plain", model, THP_MEM_ALLOC_ENABLE="0")
-    measured = {
-        PLAIN: lambda: float(plain()),
-        THREADS: lambda: threads.train(jobs, 0),
-    }
+    plain = partial(alone, plain_round, model, THP_MEM_ALLOC_ENABLE="0")
+    measured = {PLAIN: plain, THREADS: lambda: threads.train(jobs, 0)}
     if model == "compact-cnn" or torch.cuda.is_available():
-        _, stacked = federate(model, *work, engine="stacked")
+        stacked = federate(model, *work, engine="stacked")
         theirs = first_jobs(stacked)
         measured[STACKED] = lambda: stacked.train(theirs, 0)
     table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
@@ -118,28 +104,33 @@ def ways(model):
 
 
 def plain_round(model):
-    """Print the seconds of a round of a plain loop, in a process that has no federation."""
+    """Return the seconds of a round in which one ordinary network after the other is trained."""
     clients, samples, epochs, batch_size, shape = WORK[model]
-    images, network = noise(shape), models.make(model, shape, 10)
-    pixels, training = images.images.float() / 255, LocalTraining(epochs, batch_size, lr=0.01)
+    images, initial = noise(shape), models.make(model, shape, 10)
+    pixels = images.images.float() / 255
     held = torch.arange(clients * samples).remainder(len(pixels)).split(samples)
 
-    def batches(indices):
+    def train(indices):
+        network = copy.deepcopy(initial)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
         for _ in range(epochs):
             for batch in indices[torch.randperm(samples)].split(batch_size):
-                yield pixels[batch], images.labels[batch]
+                optimizer.zero_grad()
+                F.cross_entropy(network(pixels[batch]), images.labels[batch]).backward()
+                optimizer.step()
 
-    own = [partial(batches, indices) for indices in held]
-    plain_loop(network, training, own[:1])  # fills caches, loads kernels
-    begin = perf_counter()
-    plain_loop(network, training, own)
-    print(perf_counter() - begin)
+    train(held[0])  # fills caches, loads kernels
+    start = perf_counter()
+    for indices in held:
+        train(indices)
+    return perf_counter() - start
 
 
-def command(*arguments, **environment):
-    """Return what this file prints when it runs in its own process."""
-    words, places = [sys.executable, __file__, *arguments], os.environ | environment
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=places).stdout
+def alone(function, *arguments, **environment):
+    """Return what a function returns in a process of its own, where no other federation was."""
+    process = ProcessPoolExecutor(1, get_context("spawn"))
+    with patch.dict(os.environ, environment), process:
+        return process.submit(function, *arguments).result()
 
 
 # Clients, and how many of them the clusterer sees; `None` is all
@@ -153,44 +144,30 @@ MANY = [
 def many():
     """Measure a round of OCFL with up to 100,000 clients, of whom a sample is clustered.
 
-    Each client has eight digits of 8×8 pixels, from the classes of one of three groups. The groups
-    share classes, so a sample can cost something.
+    Each client trains on up to eight digits of 8×8 pixels, from the classes of one of three groups.
+    The groups share classes, so a sample can cost something.
     """
-    rows = []
-    for clients, sample in MANY:
-        said = command("--many", str(clients), str(sample or clients)).splitlines()[-1]
-        rows.append(dict(zip(MANY_COLUMNS, map(float, said.split()), strict=True)))
-    return pd.DataFrame(rows)
+    columns = ["clients", "sample", "training", "clustering", "peak GiB", "ARI"]
+    rows = [alone(of_many, clients, sample or clients) for clients, sample in MANY]
+    return pd.DataFrame(rows, columns=columns)
 
 
-MANY_COLUMNS = ["clients", "sample", "training", "clustering", "peak GiB", "ARI"]
-
-
-def one_of_many(clients, sample):
-    """Print the seconds of two rounds' training, the seconds of clustering, the peak and ARI."""
-    clients, sample = int(clients), int(sample)
+def of_many(clients, sample):
+    """Return both numbers, the seconds of training and of clustering, the peak and the ARI."""
     images = datasets.load("digits-8x8")
-    generator = np.random.default_rng(0)
-    truth = generator.integers(3, size=clients)
-    classes = partition.OVERLAPPING[10]
-    pools = [np.flatnonzero(np.isin(images.labels.numpy(), own)) for own in classes]
-    held = [np.sort(generator.choice(pools[group], 8, replace=False)) for group in truth]
-    none = np.empty(0, dtype=np.int64)
-    split = partition.Partition(images.name, held, [none] * clients, truth, {"name": "many"})
-    federation = Federation(
-        images, split, "perceptron", LocalTraining(1, 8, lr=0.1), engine="stacked"
-    )
+    layout = {"overlap": "overlapping", "balance": "balanced", "draws": 12}
+    _, split = partition.ocfl(images, clients=clients, **layout)
+    training = LocalTraining(1, 8, lr=0.1)
+    federation = Federation(images, split, "perceptron", training, engine="stacked")
     three = {"clusterer": "kmeans", "options": {"n_clusters": 3}}
-    method = methods.make("ocfl-open", **three, sample=sample, before=-np.inf)
-    method.setup(federation.server, federation.initial())
+    method = begin("ocfl-open", federation, **three, sample=sample, before=-np.inf)
     jobs = method.broadcast(0)
-    begin = perf_counter()
+    start = perf_counter()
     trained = federation.train(jobs, 0)
     middle = perf_counter()
     method.aggregate(0, jobs, trained)
-    end = perf_counter()
-    found = metrics.agreement(truth, method.labels)["ari"]
-    print(clients, sample, middle - begin, end - middle, peak_memory(torch.device("cpu")), found)
+    end, ari = perf_counter(), metrics.agreement(split.clusters, method.labels)["ari"]
+    return clients, sample, middle - start, end - middle, peak_memory(torch.device("cpu")), ari
 
 
 def real_federation():
@@ -207,9 +184,9 @@ def real_federation():
         federation = own.prepare()
         settings = Settings.of(own.config)
         history = simulation.run(settings.methods, federation, settings.rounds, progress=False)
-        begin = perf_counter()
+        start = perf_counter()
         assert own.run(federation)["equal"].all()
-        whole = perf_counter() - begin
+        whole = perf_counter() - start
     counted = history.table()[["bytes_down", "bytes_up"]].sum() / 1e6
     sent = [own.told["network-traffic"][f"{way}-bytes"] / 1e6 for way in ("outbound", "inbound")]
     begun, ended = (pd.Timestamp(own.told[name]) for name in ("running-at", "finished-at"))
@@ -243,21 +220,11 @@ def main(wanted, path) -> None:
     print(f"\ntable     {path}")
 
 
-# What this file does in a process of its own
-ALONE = {"--plain": plain_round, "--many": one_of_many}
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] in ALONE:
-        ALONE[sys.argv[1]](*sys.argv[2:])
-    else:
-        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-        parser.add_argument("parts", nargs="*", metavar="PART", help="by default all")
-        parser.add_argument(
-            *("-o", "--output"),
-            metavar="FILE",
-            type=Path,
-            default=PROJECT / "data" / "runs" / "benchmark.csv",
-            help="where the table is written; data/runs/benchmark.csv by default",
-        )
-        given = parser.parse_args()
-        main(given.parts, given.output)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="by default all")
+    usual = PROJECT / "data" / "runs" / "benchmark.csv"
+    about = "where the table is written; data/runs/benchmark.csv by default"
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=usual, help=about)
+    given = parser.parse_args()
+    main(given.parts, given.output)

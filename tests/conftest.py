@@ -143,6 +143,18 @@ def normalised(monkeypatch):
 
 
 @pytest.fixture
+def printed(capsys):
+    """Run a command that must succeed; return what it prints."""
+
+    def run(*words):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
 def refuse(capsys):
     """Run a command that must fail and write no record; return its error message of one line."""
 

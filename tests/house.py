@@ -1,17 +1,19 @@
 """What the limits of the house are measured with: lines, imports, and what a round walks through.
 
-``python tests/house.py --trace NAME`` prints the functions that the second round of a method, or
+``python tests/house.py NAME`` prints the functions that the second round of a method, or
 ``batch``, passes through.
 """
 
-import argparse
 import ast
 import io
 import os
-import subprocess
 import sys
-import tokenize
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from tokenize import COMMENT, DEDENT, ENDMARKER, INDENT, NEWLINE, NL, generate_tokens
+from unittest.mock import patch
 
 import grimp  # of import-linter, which does not look at the front of a package
 import networkx
@@ -19,31 +21,19 @@ import networkx
 HERE = Path(__file__).resolve().parent.parent
 LARGE = 400
 METHODS = ("fedavg", "ifca", "ocfl")  # of which a round is traced
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-NO_CODE = (
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
-    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
-)
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+NO_CODE = COMMENT, NL, NEWLINE, INDENT, DEDENT, ENDMARKER
 
 
 def lines_of_code(text):
     """Return the numbers of the lines that have code, which is neither docstring nor comment."""
     prose = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)) and ast.get_docstring(node):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             prose |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    tokens = generate_tokens(io.StringIO(text).readline)
     found = {n for t in tokens if t.type not in NO_CODE for n in range(t.start[0], t.end[0] + 1)}
     return found - prose
-
-
-def functions(text, name):
-    """Yield the place of each function, and its lines of code."""
-    code = lines_of_code(text)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, FUNCTIONS):
-            lines = len(code & set(range(node.lineno, node.end_lineno + 1)))
-            yield f"{name}:{node.name}", lines
 
 
 def circles():
@@ -56,27 +46,23 @@ def circles():
 
 
 def traced(*runs, threads):
-    """Run this script; return for each run the files and functions of the package in it."""
-    environment = os.environ | {"PYTHONPATH": str(HERE), "CFLKIT_THREADS": str(threads)}
-    command = [sys.executable, __file__, "--trace", *runs]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    lines = [line.split(":") for line in done.stdout.splitlines()]
-    return {own: [place for run, *place in lines if run == own] for own in runs}
+    """Return for each run the files and functions of the package in it, in a process of its own."""
+    process = ProcessPoolExecutor(1, get_context("spawn"))
+    with patch.dict(os.environ, CFLKIT_THREADS=str(threads)), process:
+        return dict(zip(runs, process.map(trace, runs), strict=True))
 
 
 def trace(name):
-    """Print the functions that are called by the second round of a method, or for one batch."""
-    import threading
-
+    """Return what is called by the second round of a method, or for one batch: file, function."""
     import cflkit
 
-    package, called = str(Path(cflkit.__file__).parent), {}
+    package, called = Path(cflkit.__file__).parent, {}
 
     def note(frame, *_):
         code = frame.f_code
-        if code.co_filename.startswith(package) and code.co_name != "<module>":
+        if code.co_filename.startswith(str(package)) and code.co_name != "<module>":
             file = Path(code.co_filename).relative_to(package).as_posix()
-            called.setdefault(f"{file}:{code.co_qualname}")
+            called.setdefault((file, code.co_qualname))
 
     run = one_batch() if name == "batch" else second_round(name)
     threading.settrace(note)
@@ -84,7 +70,7 @@ def trace(name):
     run()
     sys.settrace(None)
     threading.settrace(None)
-    print("\n".join(f"{name}:{place}" for place in called))
+    return [*called]
 
 
 def second_round(name):
@@ -125,7 +111,5 @@ def one_batch():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trace", nargs="+", required=True, metavar="NAME")
-    for name in parser.parse_args().trace:
-        trace(name)
+    for file, function in trace(sys.argv[1]):
+        print(f"{file}:{function}")

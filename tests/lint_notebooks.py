@@ -17,7 +17,6 @@ from staged import committed
 from cflkit import _project
 from cflkit.course.versions import METADATA
 from cflkit.reproduce import claims, papers
-from cflkit.reproduce.notebooks import Notebook
 from cflkit.reproduce.records import PROJECT
 
 FOLDER = PROJECT / "notebooks"
@@ -118,8 +117,6 @@ def parameters(own: Page) -> Iterator[str]:
     home = model.__module__.removeprefix("cflkit.reproduce.")
     if f" = {home}.{model.__name__}.of(globals())\n" not in following.source + "\n":
         yield "does not validate its parameters in the next cell"
-    if set(Notebook(Path(own.name), own.tree).defaults) != set(model.model_fields):
-        yield f"has other parameters than {model.__name__}"
 
 
 def form(own: Page) -> Iterator[str]:
@@ -234,8 +231,6 @@ def outputs(own: Page) -> Iterator[str]:
         for place, output in enumerate(cell.outputs):
             data = output.get("data", {})
             text = "".join(output.get("text", "") or data.get("text/plain", ""))
-            if "image/svg+xml" in data:
-                yield "has a figure as SVG"
             if "image/png" in data:
                 number += 1
                 about = output.metadata["image/png"]

@@ -20,7 +20,7 @@ import torch
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map
 
-NAME = "standin"
+NAME, COMPOSITE = "standin", torch._C.DispatchKey.CompositeImplicitAutograd
 backend_registration._setup_privateuseone_for_python_backend(NAME)
 
 # The CPU tensor of each shell, by the shell's storage, which all its aliases share
@@ -108,13 +108,9 @@ def views():
 everything = torch.library.Library("_", "IMPL")
 everything.fallback(compute, "PrivateUse1")
 single = torch.library.Library("aten", "IMPL")
-copies = {
-    "_to_copy": copied,
-    "copy_": written,
-    "_copy_from": lambda source, tensor, non_blocking=False: written(tensor, source),
-}
-for name, function in copies.items():
-    single.impl(name, function, "PrivateUse1")
+single.impl("_to_copy", copied, "PrivateUse1")
+single.impl("copy_", written, "PrivateUse1")
+single.impl("_copy_from", lambda source, tensor, *_: written(tensor, source), "PrivateUse1")
 # PyTorch has kernels for all devices of these, so that the fallback is not asked
 aten = torch.ops.aten
 for operation in (
@@ -124,9 +120,7 @@ for operation in (
     single.impl(operation, partial(compute, operation), "PrivateUse1")
 for operation in views():
     try:
-        derived = operation.has_kernel_for_dispatch_key(
-            torch._C.DispatchKey.CompositeImplicitAutograd
-        )
+        derived = operation.has_kernel_for_dispatch_key(COMPOSITE)
     except RuntimeError:  # an operation on no tensors
         continue
     if not derived:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cflkit import compare, methods
-from cflkit.__main__ import main
 from cflkit.compare import situations
 from cflkit.methods.fedavg import FedAvg
 
@@ -45,13 +44,12 @@ def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkey
     assert kept.read_bytes() == before
 
 
-def test_the_tables_say_what_was_measured(tmp_path, capsys):
+def test_the_tables_say_what_was_measured(tmp_path, printed):
     mine = TABLE[TABLE["method"] == "Oracle"].copy()
     mine["accuracy"] = (mine["accuracy"].astype(float) - 0.001).clip(0)
     mine.assign(method="Mine").to_csv(tmp_path / "mine.csv", index=False)
     folder = tmp_path / "out"
-    assert main(["compare", str(tmp_path / "mine.csv"), "-o", str(folder)]) == 0
-    told = capsys.readouterr().out
+    told = printed("compare", tmp_path / "mine.csv", "-o", folder)
     own = compare.results(tmp_path / "mine.csv", folder / "results.csv")
     rows = compare.summary(own).set_index("situation")
     scores = TABLE.assign(accuracy=100 * TABLE["accuracy"].astype(float))
@@ -74,22 +72,22 @@ HEAD = b"situation,value,seed,method,accuracy\n"
 TWO = FILE.format(name="A", option="") + FILE.format(name="B", option="")
 
 
-@pytest.mark.parametrize(
-    "name, contents, reason",
-    [
-        ("mine.py", b"x = 1", "one class"),
-        ("mine.py", TWO.encode(), "A, B"),
-        ("mine.xlsx", HEAD, "neither a Python"),
-        ("mine.csv", b"situation,value\nbase,", "lacks the columns accuracy"),
-        ("mine.csv", HEAD + b"nowhere,,0,Mine,0.5\n", "nowhere"),
-        ("mine.csv", HEAD + 2 * b"base,,0,Mine,1\n", "one row"),
-        ("MINE.CSV", HEAD + b"base,,0,Mine,87.5\n", "from 0 to 1"),
-        ("mine.csv", HEAD + b"base,,0,Mine,\n", "from 0 to 1"),
-        ("mine.csv", b"", "cannot be read as a table"),
-        ("mine.csv", HEAD + b"base,,0,M\xfcller,0.5\n", "cannot be read as a table"),
-        ("mine.csv", HEAD + b"base,,0,M,1\nbase,,1,M,1,7\n", "cannot be read as a table"),
-    ],
-)
+REFUSED = [
+    ("mine.py", b"x = 1", "one class"),
+    ("mine.py", TWO.encode(), "A, B"),
+    ("mine.xlsx", HEAD, "neither a Python"),
+    ("mine.csv", b"situation,value\nbase,", "lacks the columns accuracy"),
+    ("mine.csv", HEAD + b"nowhere,,0,Mine,0.5\n", "nowhere"),
+    ("mine.csv", HEAD + 2 * b"base,,0,Mine,1\n", "one row"),
+    ("MINE.CSV", HEAD + b"base,,0,Mine,87.5\n", "from 0 to 1"),
+    ("mine.csv", HEAD + b"base,,0,Mine,\n", "from 0 to 1"),
+    ("mine.csv", b"", "cannot be read as a table"),
+    ("mine.csv", HEAD + b"base,,0,M\xfcller,0.5\n", "cannot be read as a table"),
+    ("mine.csv", HEAD + b"base,,0,M,1\nbase,,1,M,1,7\n", "cannot be read as a table"),
+]
+
+
+@pytest.mark.parametrize("name, contents, reason", REFUSED)
 def test_what_is_no_method_and_no_table_is_refused(name, contents, reason, tmp_path, refuse):
     (tmp_path / name).write_bytes(contents)
     assert reason in refuse("compare", tmp_path / name, "-o", tmp_path / "out")
@@ -108,17 +106,11 @@ def test_a_method_is_told_what_it_has_options_for(tmp_path):
     assert compare.arguments(kind, situations.scene("k", 5, seed=0)) == {"k": 5}
 
 
-class Idle(FedAvg):
-    """A method that learns nothing."""
-
-    def aggregate(self, t, jobs, trained):
-        """Leave the models as they are."""
-
-
 @pytest.mark.slow
 def test_hurt_are_the_clients_whose_model_alone_is_better():
+    idle = type("Idle", (FedAvg,), {"aggregate": lambda *_: None})  # it learns nothing
     base = situations.scene("base", "", 0)
-    hurt = [compare.measure(kind, base)["hurt"] for kind in (Idle, methods.METHODS["local"])]
+    hurt = [compare.measure(kind, base)["hurt"] for kind in (idle, methods.METHODS["local"])]
     assert hurt == ["12", "0"]
 
 

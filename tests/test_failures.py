@@ -69,10 +69,8 @@ def test_what_the_appendix_says_of_its_figure_holds_in_every_seed():
         own = points.loc[situation, value]
         gains = own.sub(own[["FedAvg", "Local"]].max(axis=1), axis=0)
         said = gains[methods] if methods else gains
-        assert said.ge(low - 1e-6).all(axis=None) and said.le(high + 1e-6).all(axis=None), (
-            situation,
-            value,
-        )
+        between = said.ge(low - 1e-6) & said.le(high + 1e-6)
+        assert between.all(axis=None), (situation, value)
     for k, (low, high) in WRONG_K.items():
         change = (points.loc["k", k] - points.loc["base", ""])[TOLD]
         assert change.ge(low).all(axis=None) and change.le(high).all(axis=None), k

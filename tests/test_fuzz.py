@@ -13,7 +13,7 @@ from contextlib import suppress
 import pages
 import pytest
 
-from cflkit.reproduce import ledger, lists, notebooks, records, replay, schema
+from cflkit.reproduce import grid, ledger, lists, notebooks, records, replay, schema
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.values import read_yaml
@@ -61,9 +61,8 @@ def replaced(chance, tree):
 
 
 def test_parameters(tmp_path):
-    appendix = notebooks.PROJECT / "notebooks" / "03b_ocfl_controls.ipynb"
-    lesson = notebooks.read_notebook(appendix)
-    files = sorted((notebooks.PROJECT / "notebooks" / "params" / "ocfl").glob("*/*.yaml"))
+    lesson = notebooks.read_notebook(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb")
+    files = sorted((grid.PARAMS / "ocfl").glob("*/*.yaml"))
     path = tmp_path / "parameters.yaml"
     taken = 0
     for chance in draws("parameters"):

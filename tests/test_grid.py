@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 import worker
-from rounds import notebook
 
 from cflkit.__main__ import main
 from cflkit.reproduce import grid, notebooks, records
@@ -21,34 +21,24 @@ from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parse_yaml, read_yaml
 
 TABLE = "ocfl/table-1"
-TINY = worker.SMALL | {"rounds": 100}
-# A notebook that only trains and writes its record
-IMPORTS = "from cflkit import methods, simulation\n"
-IMPORTS += "from cflkit.reproduce import papers, records\n"
-IMPORTS += "from cflkit.reproduce.papers import ocfl"
-TRAINING = (
-    "run = papers.ocfl.Parameters.of(globals())\n"
-    "run_name = records.run_id(run)\n"
-    "federation = ocfl.federation(run, *ocfl.data(run))\n"
-    "line_up = {'OCFL': methods.make('ocfl'), 'local': methods.make('local')}\n"
-    "history = simulation.run(line_up, federation, run.rounds,\n"
-    "    checkpoint=records.checkpoint(run_name))\n"
-    "records.write(run_name, run, history, federation)"
-)
+LESSON = grid.NOTEBOOKS / "03b_ocfl_controls.ipynb"
+TINY = worker.SMALL | {"rounds": 100, "only": ["FedAvg", "OCFL-HDB", "local"]}
 
 
 @pytest.fixture
 def small_grid(tmp_path, monkeypatch):
-    """Make a grid of four short runs, with its files and all results in a temporary folder."""
+    """Make a grid of four short runs, with its files and all results in a temporary folder.
+
+    Its notebook is a lesson with one more cell, which no record needs, and which fails.
+    """
     params = tmp_path / "params"
     (params / "own" / "tiny").mkdir(parents=True)
     for balance in ("balanced", "imbalanced"):
         scenario = TINY | {"balance": balance}
         (params / "own" / "tiny" / f"{balance}.yaml").write_text(json.dumps(scenario))
-    given = notebooks.read_notebook(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb").parameters_cell
-    cells = [(IMPORTS, "record"), (given, "parameters"), (TRAINING, "record")]
-    cells += [("raise ValueError('this is not for the record')",)]
-    path = notebook(tmp_path, *cells, name="03b_ocfl_controls")
+    lesson = nbformat.read(LESSON, 4)
+    lesson.cells.append(nbformat.v4.new_code_cell("raise ValueError('not for the record')"))
+    nbformat.write(lesson, path := tmp_path / LESSON.name)
     description = {
         "notebook": str(path),
         "file": "tiny/{balance}.yaml",
@@ -78,8 +68,7 @@ def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
     # Every committed record of the table is a run of its grid
     done = {job.run for job in jobs if job.status == "done"}
     reduced = grid.jobs_of(TABLE, {"scale": "reduced"})
-    assert done
-    assert done <= {job.run for job in reduced}
+    assert done and done <= {job.run for job in reduced}
     for job in (job for job in reduced if job.values.get("seed") == 2):
         words = job.command()
         given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
@@ -112,10 +101,9 @@ def test_where_chooses():
         grid.jobs_of(TABLE, {"seed": "7", "scale": "reduced"})
 
 
-def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(small_grid, capsys):
+def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(small_grid, printed):
     def listed():
-        assert main(["grid", "run", "own/tiny", "--dry-run"]) == 0
-        return capsys.readouterr().out.splitlines()
+        return printed("grid", "run", "own/tiny", "--dry-run").splitlines()
 
     jobs = grid.jobs_of("own/tiny")
     assert [job.status for job in jobs] == ["missing"] * 4
@@ -155,15 +143,15 @@ def test_a_grid_tells_what_failed_and_goes_on(small_grid, monkeypatch, capsys):
     assert err == "3 of 4 done\n"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"file": "{scale}.yaml"}, "a grid has no scale"),
-        ({"alike": {"sead": "seed"}}, "no parameter 'sead'"),
-        ({"grids": [{"balance": ["balanced"], "seed": [0], "sed": [1, 2]}]}, "sed is neither"),
-        ({"grids": [{"balance": ["even"], "seed": [0]}]}, "cannot be read"),
-    ],
-)
+MISTAKES = [
+    ({"file": "{scale}.yaml"}, "a grid has no scale"),
+    ({"alike": {"sead": "seed"}}, "no parameter 'sead'"),
+    ({"grids": [{"balance": ["balanced"], "seed": [0], "sed": [1, 2]}]}, "sed is neither"),
+    ({"grids": [{"balance": ["even"], "seed": [0]}]}, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MISTAKES)
 def test_a_grid_file_with_a_mistake(small_grid, change, message):
     path = small_grid / "own" / "tiny.yaml"
     path.write_text(json.dumps(read_yaml(path) | change))
@@ -185,21 +173,17 @@ def test_no_two_processes_run_the_same(small_grid):
 
 
 @pytest.mark.slow
-def test_a_run_from_another_directory_writes_the_record_that_its_cells_write_here(
-    small_grid, tmp_path, monkeypatch, capsys
-):
+def test_a_run_elsewhere_writes_the_record_of_its_cells(small_grid, tmp_path, monkeypatch, printed):
     """The files are equal byte by byte, and the training seed is not that of the partition.
 
     The run executes only those cells of the notebook that its record needs.
     """
     monkeypatch.chdir(tmp_path)
-    lesson = notebooks.read_notebook(Path("03b_ocfl_controls.ipynb"))
+    lesson = notebooks.read_notebook(Path(LESSON.name))
     command = ["run", lesson.path.name, "-f", "params/own/tiny/balanced.yaml"]
     command += ["-p", "rounds", "2", "-p", "lr", "1e-1", "--record-only"]
-    assert main([*command, "-o", "out.ipynb"]) == 0
-    assert f"notebook  {tmp_path / 'out.ipynb'}" in capsys.readouterr().out
-    assert main([*command, "--missing"]) == 0
-    assert capsys.readouterr().out == "the record is there already\n"
+    assert f"notebook  {tmp_path / 'out.ipynb'}" in printed(*command, "-o", "out.ipynb")
+    assert printed(*command, "--missing") == "the record is there already\n"
     [folder] = records.results().iterdir()
     made = records.read(folder)
     assert (made.parameters["lr"], made.claims) == (0.1, {})
@@ -208,7 +192,9 @@ def test_a_run_from_another_directory_writes_the_record_that_its_cells_write_her
     assert split.hash == made.provenance["partition_hash"]
     there = (folder / "rounds.csv").read_bytes()
     here = lesson.defaults | made.parameters
-    exec(IMPORTS + "\n" + TRAINING, here)
+    for cell in lesson.tree.cells:
+        if "record" in cell.metadata.get("tags", []):
+            exec(cell.source, here)
     assert here["run_name"] == made.id
     assert (folder / "rounds.csv").read_bytes() == there
     assert records.read(folder).provenance["notebook"] is None
@@ -265,22 +251,11 @@ def test_a_full_disk_is_a_clear_error_and_leaves_no_half_record(small_grid):
     bound += "from cflkit.__main__ import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", bound, "run", str(job.notebook), "-f", str(job.file)]
     command += ["-p", "model", "compact-cnn"]  # its checkpoints are larger than the limit
-    done = subprocess.run(
-        [*command, "-o", str(notebooks.RUNS / "out.ipynb")],
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-    )
+    command += ["--record-only", "-o", str(notebooks.RUNS / "out.ipynb")]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, env=environment)
     assert done.returncode == 2
     [line] = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert "cannot be written: the disk is full" in line
     assert not list(records.results().parent.glob("results/*"))
     assert not list(records.checkpoint("x").parent.glob("*.p*t"))
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_notebook_that_cannot_be_written_is_one_line(capsys):
-    assert main(["run", "00", "-o", "/dev/full"]) == 2
-    [line] = capsys.readouterr().err.splitlines()[-1:]
-    assert line == "error: /dev/full cannot be used (it is no regular file)"

@@ -15,7 +15,6 @@ from sklearn.metrics import adjusted_rand_score
 
 import cflkit.groups
 from cflkit import clustering, datasets, halves, methods, simulation
-from cflkit.__main__ import main
 from cflkit.divergence import cosine_divergence
 from cflkit.groups import Answer, EvidenceError, as_evidence, evidence, groups, page, read
 from cflkit.partition import shifts
@@ -126,16 +125,16 @@ BARE = {"header": False, "index": False}
 COUNTED = pandas.RangeIndex(100, 115)  # as pandas counts clients, and columns from 0
 
 
-@pytest.mark.parametrize(
-    "index, columns, options, names",
-    [
-        (None, None, BARE, NUMBERS),
-        (None, None, {"index": False}, NUMBERS),
-        (NAMES, None, {}, NAMES),
-        (pandas.RangeIndex(15, name="client"), list("abcde"), {}, NUMBERS),
-        (COUNTED.rename("site"), None, {}, tuple(map(str, COUNTED))),
-    ],
-)
+TABLES = [
+    (None, None, BARE, NUMBERS),
+    (None, None, {"index": False}, NUMBERS),
+    (NAMES, None, {}, NAMES),
+    (pandas.RangeIndex(15, name="client"), list("abcde"), {}, NUMBERS),
+    (COUNTED.rename("site"), None, {}, tuple(map(str, COUNTED))),
+]
+
+
+@pytest.mark.parametrize("index, columns, options, names", TABLES)
 def test_a_table_may_have_a_head_and_names(tmp_path, index, columns, options, names):
     pandas.DataFrame(UPDATES[0], index, columns).to_csv(tmp_path / "it.csv", **options)
     known = read(tmp_path / "it.csv")
@@ -200,7 +199,7 @@ def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, refuse,
     assert "has no folders" in refuse("groups", "digits-8x8")
 
 
-def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys):
+def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, printed):
     digits = datasets.load("digits-8x8")
     images, split = shifts.make(digits, "quarter-turn", clients=12, samples=60, seed=3)
     pool = [*map(np.concatenate, zip(split.train, split.test, strict=True))]
@@ -208,8 +207,8 @@ def test_clients_of_ones_own_data_are_asked_by_training_on_them(tmp_path, capsys
     labels = images.labels[np.concatenate(pool)].numpy()
     owners = np.repeat(np.arange(12), [*map(len, pool)])
     np.savez(tmp_path / "mine.npz", images=held, labels=labels, clients=owners)
-    assert main(["groups", str(tmp_path / "mine.npz"), "--json", "-o", str(tmp_path / "out")]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    words = "groups", tmp_path / "mine.npz", "--json", "-o", tmp_path / "out"
+    answer = json.loads(printed(*words))
     assert answer["answer"] == "groups" and answer["rounds"] == evidence.ROUNDS
     assert adjusted_rand_score(split.clusters, answer["clusters"]) == 1
 
@@ -237,11 +236,11 @@ def test_too_few_clients_are_refused_before_the_training(tmp_path, monkeypatch):
         read(tmp_path / "mine.npz")
 
 
-def test_the_page_needs_no_other_file(tmp_path, capsys):
+def test_the_page_needs_no_other_file(tmp_path, printed):
     name = "it.npy" if sys.platform == "darwin" else os.fsdecode(b"not UTF-8: \xff.npy")
     np.save(tmp_path / name, sent("groups"))
-    assert main(["groups", str(tmp_path / name), "-o", str(tmp_path / "page")]) == 0
-    assert capsys.readouterr().out.startswith("groups: clients form groups")
+    shown = printed("groups", tmp_path / name, "-o", tmp_path / "page")
+    assert shown.startswith("groups: clients form groups")
     told = json.loads((tmp_path / "page" / "groups.json").read_text())
     assert told["answer"] == "groups" and told["k"] == 3 and told["rounds_needed"] >= 3
     assert told["cuts"][0]["method"] == "Briggs" and told["cuts"][0]["same"]

@@ -1,12 +1,11 @@
 """Where the kit runs without an installation by hand: development containers, Binder and Colab."""
 
-import importlib
 import json
 import re
 from pathlib import Path
 
 import nbformat
-import pytest
+from book import launch
 from packaging.requirements import Requirement
 
 from cflkit.reproduce.records import PROJECT
@@ -17,14 +16,7 @@ PAGE = Path("notebooks/03b_ocfl_controls.ipynb")
 KIT = "https://github.com/someone/kit", "abc123"
 
 
-@pytest.fixture
-def launch(monkeypatch):
-    """Return the book's module about launching."""
-    monkeypatch.syspath_prepend(PROJECT / "notebooks" / "src" / "book")
-    return importlib.import_module("launch")
-
-
-def test_colabs_copy_is_the_notebook_with_links_to_the_code_host_and_installs_the_kit(launch):
+def test_colabs_copy_is_the_notebook_with_links_to_the_code_host_and_installs_the_kit():
     original = json.loads((PROJECT / PAGE).read_text(encoding="utf-8"))
     copy = launch.for_colab(original, PAGE, *KIT)
     nbformat.validate(nbformat.from_dict(copy))
@@ -41,17 +33,16 @@ def test_colabs_copy_is_the_notebook_with_links_to_the_code_host_and_installs_th
         if before["cell_type"] == "code":
             assert after["outputs"] == before["outputs"]
             assert after["source"] == "".join(before["source"])
-    texts = [cell["source"] for cell in copy["cells"] if cell["cell_type"] == "markdown"]
-    targets = [target for text in texts for target in re.findall(r"\]\(([^)\s]+)\)", text)]
-    assert targets
+    text = "".join(cell["source"] for cell in copy["cells"] if cell["cell_type"] == "markdown")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert all(target.startswith(("https://", "#", "attachment:")) for target in targets)
     assert not any("/../" in target for target in targets)
-    images = [target for text in texts for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text)]
+    images = re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text)
     raw = "https://github.com/someone/kit/raw/abc123/figures/"
     assert images and all(image.startswith(raw) for image in images), "pages are no images"
 
 
-def test_a_page_links_to_binder_and_from_github_to_colab(launch):
+def test_a_page_links_to_binder_and_from_github_to_colab():
     told = launch.links(PAGE, *KIT)
     assert "/v2/git/https%3A%2F%2Fgithub.com%2Fsomeone%2Fkit/abc123?urlpath=lab/tree/" in told
     assert "/github/someone/kit/blob/gh-pages/colab/03b_ocfl_controls.ipynb" in told
@@ -65,10 +56,3 @@ def test_binder_installs_the_locked_versions_of_this_clone():
     assert (folder / options["constraint"]).resolve() == PROJECT / "requirements.lock"
     assert options["editable"] == ".[notebooks]"
     assert (folder / "runtime.txt").read_text().strip() == "python-3.11"
-
-
-def test_the_development_container_sets_up_as_the_readme_does():
-    told = json.loads((PROJECT / ".devcontainer" / "devcontainer.json").read_text())
-    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.M))
-    assert set(re.findall(r"make ([a-z]+)", told["postCreateCommand"])) == {"setup"} <= targets
-    assert ":3.11" in told["image"]

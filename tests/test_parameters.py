@@ -1,8 +1,8 @@
 """Tests of the errors that a notebook shows for wrong parameters, as in JupyterLab."""
 
-import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from rounds import notebook
 
 from cflkit.reproduce import notebooks, papers
 from cflkit.reproduce.papers import lessons
@@ -82,12 +82,6 @@ def test_every_notebooks_own_cells_are_right(path):
         assert {*assigned_parameters(cells, known)} <= {*known}
 
 
-def parameters_of(*sources):
-    """Read the parameters of a notebook with these parameters cells."""
-    cells = [nbformat.v4.new_code_cell(s, metadata={"tags": ["parameters"]}) for s in sources]
-    return notebooks.Notebook(PROJECT, nbformat.v4.new_notebook(cells=cells)).defaults
-
-
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
@@ -96,9 +90,14 @@ def parameters_of(*sources):
         *(([], "has 0 cells tagged"), (["a = 1", "b = 1"], "2 cells tagged 'parameters'")),
     ],
 )
-def test_one_parameters_cell_holds_literals_alone(sources, message):
+def test_one_parameters_cell_holds_literals_alone(tmp_path, sources, message):
     """Papermill takes all others silently."""
+
+    def parameters(*sources):
+        path = notebook(tmp_path, *((source, "parameters") for source in sources))
+        return notebooks.read_notebook(path).defaults
+
     known = {"a": 1, "b": [1, 2.5], "c": None}
-    assert parameters_of("a = 1  # one\nb = [1,\n 2.5]\nc = None") == known
+    assert parameters("a = 1  # one\nb = [1,\n 2.5]\nc = None") == known
     with pytest.raises(notebooks.NotebookError, match=message):
-        parameters_of(*sources)
+        parameters(*sources)

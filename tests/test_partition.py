@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from cflkit import datasets, partition
 from cflkit.datasets import ImageSet
@@ -52,18 +53,18 @@ def test_clients_see_their_clusters_classes_alone(scenario, clients, seed, class
     assert min(map(len, split.train + split.test)) >= 1
 
 
-@pytest.mark.parametrize(
-    ("clients", "balance", "sizes"),
-    [
-        (15, "imbalanced", [3, 7, 5]),
-        (30, "imbalanced", [7, 14, 9]),
-        # Others have one client per cluster, and 20, 47 and 33 % of the rest, of which the largest
-        # remainders are rounded up
-        (10, "imbalanced", [3, 4, 3]),  # 1.4, 3.29 and 2.31 more
-        (20, "imbalanced", [4, 9, 7]),  # 3.4, 7.99 and 5.61 more
-        (20, "balanced", [7, 7, 6]),
-    ],
-)
+SIZES = [
+    (15, "imbalanced", [3, 7, 5]),
+    (30, "imbalanced", [7, 14, 9]),
+    # Others have one client per cluster, and 20, 47 and 33 % of the rest, of which the largest
+    # remainders are rounded up
+    (10, "imbalanced", [3, 4, 3]),  # 1.4, 3.29 and 2.31 more
+    (20, "imbalanced", [4, 9, 7]),  # 3.4, 7.99 and 5.61 more
+    (20, "balanced", [7, 7, 6]),
+]
+
+
+@pytest.mark.parametrize(("clients", "balance", "sizes"), SIZES)
 def test_cluster_sizes(clients, balance, sizes):
     assert partition.cluster_sizes(clients, balance) == sizes
 
@@ -117,13 +118,12 @@ def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, cli
     _, split = partition.ocfl(mnist(), overlap=o, balance=b, clients=clients)
     ours = np.array([*map(len, held_by(split))])
     assert len(ours) == len(totals)
+    assert b == "balanced" or (ours < 60000 // clients).all()
+    # A client's count varies by about 20 around one expectation, or has another Dirichlet draw
+    near = {"abs": 30} if b == "balanced" else {"rel": 0.2}
     for cluster in range(3):
         members = split.clusters == cluster
-        if b == "balanced":  # the same expectation; a client's count varies by about 20
-            assert ours[members].mean() == pytest.approx(totals[members].mean(), abs=30)
-        else:  # another Dirichlet draw, so sizes agree only roughly
-            assert np.all(ours[members] < 60000 // clients)
-            assert ours[members].mean() == pytest.approx(totals[members].mean(), rel=0.2)
+        assert ours[members].mean() == pytest.approx(totals[members].mean(), **near)
     shares = theirs[theirs["partition"] == "train_set"]["total_samples"].sum() / totals.sum()
     assert sum(map(len, split.train)) / ours.sum() == pytest.approx(shares, abs=0.002)
 
@@ -206,21 +206,21 @@ def validated(share, seed=0, whole=None):
     return partition.with_validation(whole or made, share, seed)
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        *(partial(make, *scenario, clients=9) for scenario in SCENARIOS),
-        lambda seed: partition.iid(numbers(), clients=7, seed=seed)[1],
-        lambda seed: partition.dirichlet(numbers(), clients=5, alpha=1.0, seed=seed)[1],
-        lambda seed: partition.class_mixtures(numbers(), samples_per_class=50, seed=seed)[1],
-        lambda seed: partition.by_owners(owned([0] * 9 + [1] * 9), seed=seed)[1],
-        partial(validated, 0.3),
-        partial(of_domains, "two", 8),
-        partial(of_domains, "domains", None),
-    ],
-)
+RECIPES = [
+    *(partial(make, *scenario, clients=9) for scenario in SCENARIOS),
+    lambda seed: partition.iid(numbers(), clients=7, seed=seed)[1],
+    lambda seed: partition.dirichlet(numbers(), clients=5, alpha=1.0, seed=seed)[1],
+    lambda seed: partition.class_mixtures(numbers(), samples_per_class=50, seed=seed)[1],
+    lambda seed: partition.by_owners(owned([0] * 9 + [1] * 9), seed=seed)[1],
+    partial(validated, 0.3),
+    partial(of_domains, "two", 8),
+    partial(of_domains, "domains", None),
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_another_seed_gives_another_split(recipe):
-    one, same, other = (recipe(seed=seed).hash for seed in (0, 0, 1))
+    one, same, other = (recipe(seed=seed).hash for seed in (0, np.int64(0), 1))
     assert one == same != other
 
 
@@ -229,33 +229,33 @@ def alone(classes):
     return partition.by_class_sets(np.arange(9), classes, [1, 1], draws=4, dirichlet=False, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "message"),
-    [
-        (lambda: make(clients=2), "2 clients are too few"),
-        (lambda: make(draws=3), "use fewer clients or more draws"),
-        (lambda: make(clients=3001, draws=10), "use fewer clients or more draws"),
-        (lambda: make("disjoint"), "overlap is 'disjoint'"),
-        (lambda: make(b="even"), "balance is 'even'"),
-        (lambda: make(labels=LABELS[:0]), "at least three classes; there are 0"),
-        (lambda: make(labels=np.where(LABELS == 5, 6, LABELS)), r"no sample has the classes \[5\]"),
-        (lambda: alone([[-1, 0], [9]]), r"no sample has the classes \[-1, 9\]"),
-        (lambda: alone([[0], [1]]), "client 0 has fewer than two different samples"),
-        (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
-        (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.nan), "alpha above 0 and"),
-        (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "fewer clients"),
-        (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
-        (lambda: features.class_bumps(clients=0), "needs a multiple of 3 clients"),
-        (lambda: features.class_bumps(clients=7), "needs a multiple of 3 clients"),
-        (lambda: features.class_bumps(seed=2**32), "a seed below 2"),
-        (lambda: features.class_bumps(seed=1.5), "whole number from 0 on, not 1.5"),
-        (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
-        (lambda: partition.by_owners(owned([0] * 9), seed=None), "from 0 on, not None"),
-        (lambda: validated(1.0), "above 0 and below 1"),
-        (lambda: validated(0.99), "no training samples left"),
-        (lambda: validated(0.1, whole=validated(0.1)), "already"),
-    ],
-)
+IMPOSSIBLE = [
+    (lambda: make(clients=2), "2 clients are too few"),
+    (lambda: make(draws=3), "use fewer clients or more draws"),
+    (lambda: make(clients=3001, draws=10), "use fewer clients or more draws"),
+    (lambda: make("disjoint"), "overlap is 'disjoint'"),
+    (lambda: make(b="even"), "balance is 'even'"),
+    (lambda: make(labels=LABELS[:0]), "at least three classes; there are 0"),
+    (lambda: make(labels=np.where(LABELS == 5, 6, LABELS)), r"no sample has the classes \[5\]"),
+    (lambda: alone([[-1, 0], [9]]), r"no sample has the classes \[-1, 9\]"),
+    (lambda: alone([[0], [1]]), "client 0 has fewer than two different samples"),
+    (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
+    (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.nan), "alpha above 0 and"),
+    (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "fewer clients"),
+    (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
+    (lambda: features.class_bumps(clients=0), "needs a multiple of 3 clients"),
+    (lambda: features.class_bumps(clients=7), "needs a multiple of 3 clients"),
+    (lambda: features.class_bumps(seed=2**32), "a seed below 2"),
+    (lambda: features.class_bumps(seed=1.5), "whole number from 0 on, not 1.5"),
+    (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
+    (lambda: partition.by_owners(owned([0] * 9), seed=None), "from 0 on, not None"),
+    (lambda: validated(1.0), "above 0 and below 1"),
+    (lambda: validated(0.99), "no training samples left"),
+    (lambda: validated(0.1, whole=validated(0.1)), "already"),
+]
+
+
+@pytest.mark.parametrize(("recipe", "message"), IMPOSSIBLE)
 def test_recipes_that_cannot_be_followed(recipe, message):
     with pytest.raises(PartitionError, match=message):
         recipe()
@@ -270,19 +270,18 @@ def tiny_partitions(draw):
     clients = draw(st.integers(1, 3))
 
     def split(first=0):
-        numbers = st.lists(st.integers(first, first + 2), max_size=2, unique=True)
-        indices = numbers.map(lambda i: np.array(i, dtype=np.int64))
+        size, elements = st.integers(0, 2), st.integers(first, first + 2)
+        indices = arrays(np.int64, size, elements=elements, unique=True)
         return draw(st.lists(indices, min_size=clients, max_size=clients))
 
     names = draw(st.lists(st.sampled_from(["a", "aa", "validation"]), max_size=2, unique=True))
-    clusters = st.lists(st.integers(0, 1), min_size=clients, max_size=clients)
-    clusters = clusters.map(lambda i: np.array(i, dtype=np.int64))
+    clusters = arrays(np.int64, clients, elements=st.integers(0, 1))
     return Partition(
         draw(st.sampled_from(["", "a", "aa"])),
         split(),
         split(first=3),
         draw(st.none() | clusters),
-        {"name": "tiny", "seed": draw(st.integers(0, 1))},
+        {"name": "tiny", "seed": np.int64(draw(st.integers(0, 1)))},
         {name: split(first=3 if name == "validation" else 0) for name in names},
     )
 
@@ -324,44 +323,44 @@ def of_two(**changed):
     return Partition("x", recipe={}, **(right | changed))
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"train": [], "test": [], "clusters": None}, "it needs clients"),
-        ({"train": [A - 2, B]}, "train of client 0 has -2; numbers begin with 0"),
-        ({"train": [A, np.array([True, False])]}, "has the type bool; arrays .* are taken"),
-        ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
-        ({"train": [A.tolist(), B]}, "has the type list; arrays"),
-        ({"train": [A[:, None], B]}, r"arrays \[n\] of whole numbers"),
-        ({"train": [np.zeros(40, int), B]}, "has the same samples again, 39 times"),
-        ({"test": [A, B + 5]}, "client 0 has 3 samples both for training and for test"),
-        ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
-        ({"more": {"validation": [A, A]}}, "samples both for training and for validation"),
-        ({"more": {"central": [A, B]}}, "no further split can have the name 'central'"),
-        ({"clusters": np.array([0, 1, 1])}, "3 numbers for 2 clients"),
-        ({"clusters": np.array([0, -5])}, "clusters has -5"),
-    ],
-)
+WRONG = [
+    ({"train": [], "test": [], "clusters": None}, "it needs clients"),
+    ({"train": [A - 2, B]}, "train of client 0 has -2; numbers begin with 0"),
+    ({"train": [A, np.array([True, False])]}, "has the type bool; arrays .* are taken"),
+    ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
+    ({"train": [A.tolist(), B]}, "has the type list; arrays"),
+    ({"train": [A[:, None], B]}, r"arrays \[n\] of whole numbers"),
+    ({"train": [np.zeros(40, int), B]}, "has the same samples again, 39 times"),
+    ({"test": [A, B + 5]}, "client 0 has 3 samples both for training and for test"),
+    ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
+    ({"more": {"validation": [A, A]}}, "samples both for training and for validation"),
+    ({"more": {"central": [A, B]}}, "no further split can have the name 'central'"),
+    ({"clusters": np.array([0, 1, 1])}, "3 numbers for 2 clients"),
+    ({"clusters": np.array([0, -5])}, "clusters has -5"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), WRONG)
 def test_a_partition_that_is_wrong_is_refused_before_anything_trains(changed, said):
     assert of_two(train=[A.astype(np.int32), B[:0]], clusters=None).clients == 2
     with pytest.raises(PartitionError, match=said):
         of_two(**changed)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda told: told.pop("clients"), "clients: Field required"),
-        (lambda told: told["clients"][0]["train"].append(2**70), "less than 9223372036854775808"),
-        # Two dimensions have the hash of one
-        (lambda told: told["clients"][0].update(train=[[0], [1], [2]]), "a valid integer"),
-        (lambda told: told["clients"][1].update(test=[3]), "both for training and for test"),
-        (lambda told: told["clients"][1].update(cluster=None), "was altered"),
-        (lambda told: told["clients"][1].update(more=[1]), "was altered"),
-        (lambda told: told["clients"][0]["train"].pop(), "was altered"),
-        (lambda told: told["recipe"].update(seed=1), "was altered"),
-    ],
-)
+ALTERED = [
+    (lambda told: told.pop("clients"), "clients: Field required"),
+    (lambda told: told["clients"][0]["train"].append(2**70), "less than 9223372036854775808"),
+    # Two dimensions have the hash of one
+    (lambda told: told["clients"][0].update(train=[[0], [1], [2]]), "a valid integer"),
+    (lambda told: told["clients"][1].update(test=[3]), "both for training and for test"),
+    (lambda told: told["clients"][1].update(cluster=None), "was altered"),
+    (lambda told: told["clients"][1].update(more=[1]), "was altered"),
+    (lambda told: told["clients"][0]["train"].pop(), "was altered"),
+    (lambda told: told["recipe"].update(seed=1), "was altered"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), ALTERED)
 def test_a_manifest_with_wrong_values_is_refused_in_one_line(tmp_path, change, said):
     path = of_two().save(tmp_path / "split.json")
     told = json.loads(path.read_text())
@@ -371,8 +370,3 @@ def test_a_manifest_with_wrong_values_is_refused_in_one_line(tmp_path, change, s
         with pytest.raises(PartitionError, match=f"is not a partition manifest .*{fault}") as error:
             Partition.load(path)
         assert "\n" not in str(error.value)
-
-
-def test_numbers_of_numpy_can_be_saved(small, tmp_path):
-    _, made = partition.iid(small, clients=np.int64(3), draws=20, seed=np.int64(1))
-    assert Partition.load(made.save(tmp_path / "manifest.json")).hash == made.hash

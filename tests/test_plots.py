@@ -64,9 +64,8 @@ def test_a_figure_that_moves_has_all_frames_a_still_and_a_film(displayed, monkey
     labels = ["round 1", 'round "2" <', "round 3"]
     plots.show_frames(figures, labels, 1, "It moves.", "A number.", first=1, name="film")
     shown, caption = displayed
-    found = re.findall(
-        r'data:image/webp;base64,([^"]+)" width="200" alt="([^"]+)"( style)?', shown["text/html"]
-    )
+    picture = r'data:image/webp;base64,([^"]+)" width="200" alt="([^"]+)"( style)?'
+    found = re.findall(picture, shown["text/html"])
     assert [alt for _, alt, _ in found] == [html.escape(f"{own}. A number.") for own in labels]
     assert [bool(hidden) for _, _, hidden in found] == [True, False, True]
     pictures = [shown["image/png"], *(data for data, _, _ in found)]
@@ -110,9 +109,8 @@ def test_only_a_cluster_that_matches_none_is_hatched(truth, found, hatched):
 
 
 def test_over_rounds_draws_the_mean_and_the_range_over_seeds():
-    tables = [
-        pd.DataFrame({"method": "m", "round": [1, 2], "ari": values}) for values in ([0, 1], [1, 1])
-    ]
+    rounds = {"method": "m", "round": [1, 2]}
+    tables = [pd.DataFrame(rounds | {"ari": ari}) for ari in ([0, 1], [1, 1])]
     axes = plots.over_rounds(tables, "ari", "ARI", plt.figure().gca())
     [line], [band] = axes.lines, axes.collections
     assert line.get_ydata().tolist() == [0.5, 1]
