@@ -112,4 +112,4 @@ def test_what_cannot_be_watched_is_told_and_does_not_end_the_training(caplog, re
 
     with caplog.at_level("WARNING"):
         assert len(rounds(watched(flower.FedAvg(), told), lambda t: FAULTS[reason], 2)) == 2
-    assert re.search(f"round 2 is not watched: .*({reason})", caplog.text)
+    assert re.search(f"asked of round 2 is known: .*({reason})", caplog.text)

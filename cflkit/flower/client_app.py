@@ -25,6 +25,8 @@ app = ClientApp()
 def opened(message: Message, context: Context) -> tuple[dict[str, Any], Settings, Federation]:
     """Return what a message asks, the run's settings, and the federation as the node sees it."""
     sent, settings = unpacked(message.content), Settings.of(context.run_config)
+    if context.node_config.get("client", sent["client"]) != sent["client"]:
+        raise ValueError(f"this node is not client {sent['client']}: are two keys swapped?")
     return sent, settings, federation_at(settings, context.node_config, sent["client"])
 
 
@@ -32,10 +34,9 @@ def opened(message: Message, context: Context) -> tuple[dict[str, Any], Settings
 def hello(message: Message, context: Context) -> Message:
     """Tell how many samples the client has in each split; the node's log has its number."""
     sent, settings, federation = opened(message, context)
-    client, splits = sent["client"], federation.partition.splits
-    print(f"In this run, you are client {client} of {settings.clients}.", flush=True)
-    counts = {split: federation.num_samples(client, split) for split in splits}
-    return Message(packed([counts]), reply_to=message)
+    print(f"In this run, you are client {sent['client']} of {settings.clients}.", flush=True)
+    held = {s: len(part[sent["client"]]) for s, part in federation.partition.splits.items()}
+    return Message(packed([held]), reply_to=message)
 
 
 @app.train()

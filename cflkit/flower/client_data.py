@@ -37,7 +37,8 @@ def federation_at(settings: Settings, node: Mapping[str, Any], client: int) -> F
     node : mapping
         The configuration of the node: the paths of its ``data`` (`samples_in`) and of its
         ``secret`` (`keys.write_secret`), if it has some. Without a file of its own, the client has
-        the data that ``dataset`` and ``partition`` describe.
+        the data that ``dataset`` and ``partition`` describe. ``client`` is the number that the
+        owner expects, and no request to another client is answered (`client_app.opened`).
     client : int
         The client's number.
 

@@ -110,11 +110,11 @@ class Demo:
 
     def start_node(self, name: str) -> None:
         """Start the node of a client."""
-        base, secret = self.folder / name, self.folder / "secret"
+        base, client = self.folder / name, self.names.index(name)
         where = "--superlink", f"{HOST}:{self.port}"
         trust = "--root-certificates", self.server / "server.crt"
         key = "--auth-supernode-private-key", f"{base}.key"
-        files = "--node-config", f'data="{base}.npz" secret="{secret}"'
+        files = "--node-config", f'client={client} data="{base}.npz" secret="{self.folder}/secret"'
         self.launch(name, sys.executable, "-m", "cflkit.flower.node", *where, *trust, *key, *files)
 
     def launch(self, name: str, *command: object) -> None:

@@ -2,7 +2,7 @@ r"""Start a node: what the owner of a client's data runs, and is told at the sta
 
     python -m cflkit.flower.node --superlink federation.example.org:8000 \
       --root-certificates server.crt --auth-supernode-private-key hospital-3.key \
-      --node-config 'data="/srv/hospital-3.npz" secret="/srv/clients.secret"'
+      --node-config 'client=3 data="/srv/hospital-3.npz" secret="/srv/clients.secret"'
 
 The options are those of Flower's command flower-supernode, which this process becomes.
 
@@ -10,18 +10,21 @@ Agree only with a server that you trust. Flower lets whoever runs it send the pr
 as your user. Even with this kit's program, a server that chooses the models reads most samples of a
 small client: 84 % of 180 digits, from answers to FedAvg. Otherwise, give data with noise added.
 
-The node waits for a server that does not answer. If the server does not let it in, it ends, and its
-last lines say why:
+"Connection attempt failed, retrying" is usual while the node starts. "SuperNode ID" with a number
+says that the server has let it in. The node waits for a server that does not answer. If the server
+does not let it in, it ends. The lines of the log after "Exit Code" say why:
 
 - "Failed to activate SuperNode": the server does not know this key. Its operator must register the
-  .pub file of the key. Or it has lost this node less than a minute ago: start it again after that.
+  .pub file of the key. Or another node uses the key. Or the server has lost this node less than a
+  minute ago: start it again after that.
 - "certificate has expired": the server's operator must make a new one.
 - "self-signed certificate" or "unable to get local issuer certificate": it is not the certificate
   that you have. Somebody else may answer in the server's place, or you have the wrong file.
 - "mismatch": the certificate is for other names; call the server by one of these.
 
-At the start of each run, the log says which client you are, by your key. The numbers begin with 0.
-If you and the operator had agreed on another number, two keys are swapped: tell the operator.
+The server knows by your key which client you are, and the log says it at the start of each run. The
+numbers begin with 0. ``client=3`` is the number on which you and the operator have agreed. If the
+server takes the node for another client, as when two keys are swapped, it answers nothing.
 """
 
 import os

@@ -81,9 +81,8 @@ def write_certificate(certificate: Path, key: Path, *addresses: str) -> None:
     this machine. It is signed by itself, and can sign no others.
     """
     certificate.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kinds = {name: "IP" if re.fullmatch("[0-9.]+|.*:.*", name) else "DNS" for name in addresses}
-    kinds |= {"localhost": "DNS", HOST: "IP"}
-    reached = ",".join(f"{kind}:{name}" for name, kind in kinds.items())
+    names = dict.fromkeys((*addresses, "localhost", HOST))
+    reached = ",".join(f"{'IP' if re.fullmatch('[0-9.]+|.*:.*', n) else 'DNS'}:{n}" for n in names)
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:secp384r1 -nodes -days 30"
     about = ["-subj", f"/CN={addresses[0]}", "-addext", f"subjectAltName={reached}"]
     about += ["-addext", "basicConstraints=critical,CA:FALSE"]

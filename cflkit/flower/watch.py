@@ -126,7 +126,7 @@ def watched(
             if callback is not None:
                 callback(replace(sight, rounds=tuple(kept)))
         except Exception as error:
-            log(WARNING, "round %s is not watched: %s", server_round, error)
+            log(WARNING, "not all that was asked of round %s is known: %s", server_round, error)
         return aggregate(server_round, answers)
 
     strategy.configure_train = configure_train  # type: ignore[method-assign]
