@@ -142,6 +142,7 @@ def test_maps_that_know_nothing_of_the_model_are_in_the_middle_bright_or_random(
     assert one.shape == (1, 4, 4) and not torch.equal(one, other)
 
 
+NOTHING = torch.empty(0, 12, 12)
 BAD_REQUESTS = [
     ({"step": 0}, "step must be at least 1"),
     ({"baseline": "noise"}, "unknown baseline 'noise'; choose from zeros, blur, mean"),
@@ -150,7 +151,7 @@ BAD_REQUESTS = [
     ({"images": torch.full((6, 1, 12, 12), torch.nan)}, "the images, .* are not finite"),
     ({"classes": CLASSES[:5]}, r"shape \[6\], one per image, not torch.int64 of .* \[5\]"),
     ({"classes": CLASSES.float()}, "must be int64"),
-    ({name: torch.empty(0, 1, 12, 12) for name in ("images", "maps", "classes")}, "no image"),
+    ({"images": NOTHING[:, None], "maps": NOTHING, "classes": CLASSES[:0]}, "no image"),
     ({"classes": CLASSES + 1}, "classes are from 1 to 5, but outputs from 0 to 4"),
 ]
 
