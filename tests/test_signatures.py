@@ -22,12 +22,9 @@ def bumps():
 
 
 @pytest.fixture
-def federate(bumps):
-    def build(precision="float32", **options):
-        training = LocalTraining(epochs=2, batch_size=16, lr=0.05, precision=precision)
-        return Federation(*bumps, "perceptron", training, device="cpu", **options)
-
-    return build
+def federation(bumps):
+    training = LocalTraining(epochs=2, batch_size=16, lr=0.05)
+    return Federation(*bumps, "perceptron", training, device="cpu")
 
 
 def run(federation, rounds=WARM_UP + 2, **options):
@@ -40,8 +37,8 @@ def run(federation, rounds=WARM_UP + 2, **options):
     "how",
     [{"linkage": "ward"}, {"linkage": "average"}, {"linkage": "single"}, {"clustering": "k-means"}],
 )
-def test_it_finds_groups_with_other_classes(federate, bumps, signature, how):
-    method = run(federate(), signature=signature, **how)
+def test_it_finds_groups_with_other_classes(federation, bumps, signature, how):
+    method = run(federation, signature=signature, **how)
     assert method.labels.tolist() == bumps[1].clusters.tolist()
     assert method.settled
 
@@ -57,8 +54,7 @@ def test_a_gradient_leaves_batchnorms_statistics_as_they_are(federate_turned, no
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"samples": 16}, {"signature": "loss"}])
-def test_a_signature_is_the_mean_loss_or_its_gradient(federate, bumps, options):
-    federation = federate()
+def test_a_signature_is_the_mean_loss_or_its_gradient(federation, bumps, options):
     fedavg, _ = run_alone("fedavg", federation, WARM_UP)
     method = run(federation, WARM_UP + 1, **options)
     network = federation.network(fedavg.models[0])
@@ -72,8 +68,7 @@ def test_a_signature_is_the_mean_loss_or_its_gradient(federate, bumps, options):
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 39])
-def test_a_gradient_of_parts_is_that_of_all_samples(federate, bumps, monkeypatch, at_once):
-    federation = federate()
+def test_a_gradient_of_parts_is_that_of_all_samples(federation, bumps, monkeypatch, at_once):
     jobs = first_jobs(federation, [0])
     [whole] = federation.ask(loss_gradient, jobs, samples=None)
     computed = []
@@ -87,8 +82,7 @@ def test_a_gradient_of_parts_is_that_of_all_samples(federate, bumps, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federate):
-    federation = federate()
+def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federation):
     size = federation.initial().nbytes
     for signature, more in {"gradient": 4 * federation.parameters, "loss": 4, "model": 0}.items():
         options = {"warm_up": WARM_UP, "signature": signature}
@@ -103,8 +97,7 @@ def test_a_client_without_gradient_has_no_direction():
 
 
 @pytest.mark.slow
-def test_a_restart_forgets_the_warm_up_and_clusters_start_differently(federate):
-    federation = federate()
+def test_a_restart_forgets_the_warm_up_and_clusters_start_differently(federation):
     warm, anew = (run(federation, WARM_UP + 1, restart=restart) for restart in (False, True))
     assert torch.equal(warm.labels, anew.labels)
     # A round moves a model less than initial models are apart
@@ -114,8 +107,8 @@ def test_a_restart_forgets_the_warm_up_and_clusters_start_differently(federate):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fraction", "count"), [(0.3, 1), (0.6, 1), (0.7, 2), (1.0, 3)])
-def test_a_share_of_each_cluster_trains(federate, bumps, fraction, count):
-    method = run(federate(), fraction=fraction)
+def test_a_share_of_each_cluster_trains(federation, bumps, fraction, count):
+    method = run(federation, fraction=fraction)
     drawn = [method.broadcast(t).client_of for t in range(WARM_UP, WARM_UP + 20)]
     for present in drawn:
         assert np.bincount(bumps[1].clusters[present.numpy()]).tolist() == [count] * 3
@@ -124,6 +117,6 @@ def test_a_share_of_each_cluster_trains(federate, bumps, fraction, count):
 
 
 @pytest.mark.slow
-def test_more_clusters_than_clients_leave_each_client_alone(federate):
-    assert run(federate(), k=20).labels.tolist() == list(range(9))
-    assert run(federate(), k=20, clustering="k-means").labels.tolist() == list(range(9))
+def test_more_clusters_than_clients_leave_each_client_alone(federation):
+    assert run(federation, k=20).labels.tolist() == list(range(9))
+    assert run(federation, k=20, clustering="k-means").labels.tolist() == list(range(9))

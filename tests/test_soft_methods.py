@@ -65,8 +65,7 @@ def test_weighted_means_are_numpys():
 # --- FedEM and FedRC ------------------------------------------------------------------------------
 
 
-def test_as_published_clients_predict_with_their_last_component(federate_turned):
-    federation = federate_turned()
+def test_as_published_clients_predict_with_their_last_component(federation):
     method = begin("fedem", federation, k=2, predicts="last component")
     _, (request, trained) = exchanges(method, federation)
     models, mixture = method.client_models()
@@ -110,8 +109,7 @@ def test_clients_estimate_the_weights_of_centres_once_per_interval(interval, fed
     assert estimates == [t % interval == 0 for t in range(6)]
 
 
-def test_centres_are_sent_in_every_round_and_one_model_comes_back(federate_turned):
-    federation = federate_turned()
+def test_centres_are_sent_in_every_round_and_one_model_comes_back(federation):
     _, table = run("fedsoft", federation, k=3, interval=2)
     model = 4 * federation.parameters
     assert table["bytes_down"].tolist() == [18 * model] * 3
@@ -156,8 +154,7 @@ def test_gains_by_hand():
         assert best.tolist() == [0, 1, 0]
 
 
-def test_gains_add_up_and_every_model_is_a_mean_of_all_clients_by_them(federate_turned):
-    federation = federate_turned()
+def test_gains_add_up_and_every_model_is_a_mean_of_all_clients_by_them(federation):
     method, total = begin("fedce", federation, k=2), torch.zeros(6, 2)
     for t in range(2):
         (_, told), (request, trained) = exchanges(method, federation, t)
@@ -172,20 +169,18 @@ def test_gains_add_up_and_every_model_is_a_mean_of_all_clients_by_them(federate_
 # --- pFedGraph and FedSaC -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, 0),
-        ({"since": "received"}, -1),
-        ({"include_buffers": True}, -1),
-        ({"include_buffers": True, "clipped": False}, -25 / 26),
-    ],
-)
-def test_which_updates_are_compared_and_a_cosine_above_the_limit_counts_as_one(
-    options, expected, federate_turned
-):
+COMPARED = [
+    ({}, 0),
+    ({"since": "received"}, -1),
+    ({"include_buffers": True}, -1),
+    ({"include_buffers": True, "clipped": False}, -25 / 26),
+]
+
+
+@pytest.mark.parametrize("options, expected", COMPARED)
+def test_updates_are_compared_and_near_ones_count_as_equal(options, expected, federation):
     """Two clients with two parameters and a buffer."""
-    method = begin("pfedgraph", federate_turned(), **options)
+    method = begin("pfedgraph", federation, **options)
     method.server.parameters, method.initial = 2, torch.zeros(3)
     method.models = torch.tensor([[0.0, 0.0, 5.0], [-1.0, 1.0, 5.0]])
     trained = torch.tensor([[1.0, 0.0, 5.0], [0.0, 1.0, 5.0]])
@@ -193,8 +188,7 @@ def test_which_updates_are_compared_and_a_cosine_above_the_limit_counts_as_one(
     assert found[0, 1] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate_turned):
-    federation = federate_turned()
+def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federation):
     method = begin("pfedgraph", federation)
     assert method.broadcast(0).training is None
     [(_, trained)] = exchanges(method, federation)
@@ -202,7 +196,7 @@ def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate
     # An anchor is a mean of directions, with the weights of this round
     torch.testing.assert_close(method.anchors, method.graph.float() @ F.normalize(trained))
     for term, strength in (("pull", -0.01), ("push", 0.01)):
-        own = begin("pfedgraph", federate_turned(), anchor="own", term=term)
+        own = begin("pfedgraph", federation, anchor="own", term=term)
         assert own.broadcast(0).training.strength == strength
 
 
@@ -219,14 +213,12 @@ def test_axes_do_not_depend_on_the_order_of_few_samples(turned):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_similar_feature_spaces_cost_more(signed, federate_turned):
-    method = begin("fedsac", federate_turned(), lambda1=0.9, lambda2=0.0, signed=signed)
+def test_opposite_axes_are_near_unless_signs_count(signed):
     x, y = torch.eye(2)
-    method.axes = [x[None], -x[None], y[None]]
-    opposite = -0.9 if signed else 0.9
-    expected = [[0.9, opposite, 0], [opposite, 0.9, 0], [0, 0, 0.9]]
-    costs = method.costs(torch.arange(3), federate_turned().blueprint.initials(3, 0))
-    np.testing.assert_allclose(costs, expected, atol=1e-9)
+    opposite = -1 if signed else 1
+    expected = [[1, opposite, 0], [opposite, 1, 0], [0, 0, 1]]
+    found = closeness([x[None], -x[None], y[None]], signed)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 # --- SCAFFOLD and Ditto ---------------------------------------------------------------------------
@@ -244,47 +236,35 @@ def test_the_length_of_steps_is_that_of_torchs_optimiser(momentum):
 
 
 def test_scaffold_by_hand(federate_turned):
-    """Follow Algorithm 1 for two rounds, with one full batch per epoch."""
-    federation = federate_turned(training=LocalTraining(3, 100, lr=0.1))
+    """Follow Algorithm 1 for three rounds, of four clients each, with one full batch per epoch."""
+    federation = federate_turned(training=LocalTraining(3, 100, lr=0.1), clients_per_round=4)
     method = begin("scaffold", federation)
-    x, common = federation.initial(), torch.zeros(federation.parameters)
-    own = torch.zeros(6, federation.parameters)
-    for t in range(2):
+    x, own = federation.initial(), torch.zeros(6, federation.parameters)
+    for t in range(3):
         federation.converse(method.round(t), t)
-        ends = x.repeat(6, 1)
-        for client, y in enumerate(ends):
+        present, common = federation.participants(t), own.mean(dim=0)
+        ends = x.repeat(4, 1)
+        for client, y in zip(present.tolist(), ends, strict=True):
             samples = federation.inputs(federation.partition.train[client])
             for _ in range(3):
                 slope = gradient(federation.network(y.clone()), *samples)
                 y -= 0.1 * (slope - own[client] + common)
         updates = ends - x
-        new = own - common - updates / 0.3
-        common = common + (new - own).mean(dim=0)
-        own, x = new, x + updates.mean(dim=0)
+        own[present] -= common + updates / 0.3
+        x = x + updates.mean(dim=0)
         torch.testing.assert_close(method.models[0], x, rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(method.variates, own, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(method.common, method.variates.mean(dim=0), rtol=1e-4, atol=1e-5)
 
 
-def test_the_common_control_variate_is_the_mean_of_all_where_only_some_take_part(federate_turned):
-    federation = federate_turned(clients_per_round=2)
-    method = begin("scaffold", federation)
-    for t in range(3):
-        federation.converse(method.round(t), t)
-        torch.testing.assert_close(method.common, method.variates.mean(dim=0), rtol=1e-4, atol=1e-5)
-
-
-def test_scaffolds_server_step_leaves_the_mean_of_batchnorms_statistics(
-    federate_turned, normalised
-):
-    method, _ = run("scaffold", federate_turned(model=normalised), rounds=1, server_lr=2.0)
-    plain, _ = run("scaffold", federate_turned(model=normalised), rounds=1)
-    p = method.server.parameters
-    start = federate_turned(model=normalised).initial()
-    torch.testing.assert_close(
-        method.models[0, :p] - start[:p], 2 * (plain.models[0, :p] - start[:p])
+def test_scaffolds_server_step_leaves_batchnorms_statistics(federate_turned, normalised):
+    federation = federate_turned(model=normalised)
+    doubled, usual = (
+        run("scaffold", federation, rounds=1, server_lr=rate)[0].models[0] for rate in (2.0, 1.0)
     )
-    assert torch.equal(method.models[0, p:], plain.models[0, p:])
+    p, start = federation.parameters, federation.initial()
+    torch.testing.assert_close((doubled - start)[:p], 2 * (usual - start)[:p])
+    assert torch.equal(doubled[p:], usual[p:])
 
 
 def test_scaffold_refuses_adam(federate_turned):
