@@ -111,7 +111,7 @@ def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(le
     monkeypatch.setattr(robust.subprocess, "run", run)
     failed = r"lesson failed with seed 1: .* no claims in its outputs; seed 2: no memory$"
     with pytest.raises(notebooks.NotebookError, match=failed):
-        robust.measure(lesson, range(3))
+        robust.count([str(lesson), "--seeds", "3"], standalone_mode=False)
     kept = sorted(path.name for path in folder(lesson).glob("[!.]*"))
     assert kept == ["0.json", "1.work", "2.work"]
 

@@ -1,4 +1,3 @@
-from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 
@@ -68,6 +67,13 @@ def plain_loop(federation, images, model, client, round, loss=cross_entropy):
     return RowModel(network).row
 
 
+def trained_in_loops(federation, images, model, round=3, loss=cross_entropy):
+    """Train the network of each client by itself; return their rows."""
+    clients = range(federation.clients)
+    rows = [plain_loop(federation, images, model, client, round, loss) for client in clients]
+    return torch.stack(rows)
+
+
 @pytest.fixture
 def float64():
     """Compute in double precision.
@@ -87,18 +93,16 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
     lengths = {len(federation.batches(client, 3)) for client in range(federation.clients)}
     assert training is not MOMENTUM or len(lengths) > 1, "some are done early"
     trained = federation.train(first_jobs(federation), round=3)
-    for client in range(federation.clients):
-        expected = plain_loop(federation, small, "compact-cnn", client, round=3)
-        torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
+    expected = trained_in_loops(federation, small, "compact-cnn")
+    torch.testing.assert_close(trained, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkeypatch):
     monkeypatch.setattr(machine, "KEPT_BLOCK", 0)
     federation = federate("perceptron", replace(SGD, weight_decay=1e-2))
     trained = federation.train(first_jobs(federation), round=3)
-    for client in range(federation.clients):
-        expected = plain_loop(federation, small, "perceptron", client, round=3)
-        torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
+    expected = trained_in_loops(federation, small, "perceptron")
+    torch.testing.assert_close(trained, expected, rtol=1e-10, atol=1e-12)
     head = federation.data.networks[0].network.classifier
     assert head.weight.grad is None and head.bias.grad is not None  # also of the last step
     assert "forward" not in vars(head)
@@ -135,14 +139,9 @@ def test_the_fast_layer_is_as_close_to_float64_as_a_plain_loop(
     monkeypatch.setattr(fast_linear, "product_library", lambda: library)
     federation = federate("perceptron", SGD)
     fast = federation.train(first_jobs(federation), 0)
-
-    def loops():
-        every = range(federation.clients)
-        return torch.stack([plain_loop(federation, small, "perceptron", c, 0) for c in every])
-
-    plain = loops()
+    plain = trained_in_loops(federation, small, "perceptron", 0)
     request.getfixturevalue("float64")
-    exact = loops()
+    exact = trained_in_loops(federation, small, "perceptron", 0)
     errors = [(rows.double() - exact).square().mean().sqrt() for rows in (fast, plain)]
     assert 0 < errors[0] <= 1.2 * errors[1]
 
@@ -242,19 +241,6 @@ def test_each_seed_client_round_and_step_has_its_own_masks():
     assert len(keys.unique()) == 2 * 2 * 3 * 3
 
 
-def test_dropout_draws_anew_for_each_key_row_and_column():
-    layer, x = models.Dropout(0.3).train(), torch.ones(400, 50)
-    masks = []
-    for key in range(3):
-        models.give_keys(layer, torch.tensor(key))
-        masks.append(layer(x))
-        # No two rows and no two columns are equal
-        assert len(masks[-1].unique(dim=0)) == 400
-        assert len(masks[-1].unique(dim=1)[0]) == 50
-    both_dropped = ((masks[0] == 0) & (masks[1] == 0)).float().mean().item()
-    assert both_dropped == pytest.approx(0.09, abs=0.01)
-
-
 @pytest.mark.parametrize("digests", [digests, digests_on_gpu])
 def test_digests_tell_rows_apart_and_know_them_again(digests):
     generator = torch.Generator().manual_seed(0)
@@ -329,39 +315,24 @@ def test_nothing_to_do_is_no_error(federate, engine):
     assert federation.predict(nothing) == federation.losses(nothing) == []
 
 
-def one_pixel(shape, classes):
-    """Build a network in which BatchNorm sees one value per channel and sample."""
-    features = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 8), torch.nn.BatchNorm2d(4))
-    parts = {"features": features, "flatten": torch.nn.Flatten()}
-    return torch.nn.Sequential(OrderedDict(parts | {"classifier": torch.nn.Linear(4, classes)}))
+@pytest.mark.parametrize("model", ["one-pixel", "normalised"])
+def test_batch_normalisation_trains_as_in_a_plain_loop(small, normalised, engine, model):
+    """Rows hold the running statistics, which a batch of one sample and one pixel leaves.
 
-
-@pytest.fixture
-def federate_normalised(small, monkeypatch, normalised):
-    """Build federations with BatchNorm, whose last batches have 1, 9 and 1 samples."""
-    monkeypatch.setitem(models.MODELS, "one-pixel", one_pixel)
+    The clients' last batches have 1, 9 and 1 samples.
+    """
     held = [np.arange(17), np.arange(17, 42), np.arange(42, 43)]
     split = Partition(small.name, held, [np.arange(0)] * 3, None, {})
-    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
-    return lambda model, **options: Federation(
-        small, split, model, training, device="cpu", **options
-    )
-
-
-@pytest.mark.parametrize("model", ["one-pixel", "normalised"])
-def test_batch_normalisation_trains_as_in_a_plain_loop(small, federate_normalised, engine, model):
-    """Rows hold the running statistics, which a batch of one sample and one pixel leaves."""
-    federation = federate_normalised(model, engine=engine)
+    federation = Federation(small, split, model, SGD, device="cpu", engine=engine)
     trained = federation.train(first_jobs(federation), 0)
 
     def loss(network, pixels, labels, batch):
         network.train(model == "normalised" or len(batch) > 1)  # only BatchNorm depends on it
         return cross_entropy(network, pixels, labels, batch)
 
-    for client, row in enumerate(trained):
-        expected = plain_loop(federation, small, model, client, 0, loss)
-        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
-        assert not federation.network(row).training
+    expected = trained_in_loops(federation, small, model, 0, loss)
+    torch.testing.assert_close(trained, expected, rtol=1e-4, atol=1e-5)
+    assert not any(federation.network(row).training for row in trained)
 
 
 def embedded_in_training(client, model):

@@ -242,13 +242,6 @@ def test_the_centralised_clustering_is_compared_in_its_one_row():
     assert set(cells["status"]) == {"reproduced"}
 
 
-@pytest.mark.slow
-def test_runs_on_other_images_or_of_ones_own_are_in_no_table():
-    others = [fedcref_record(0.87, 9, "reduced", "mnist"), record(scale="reduced", draws=100)]
-    table = ledger.ledger(others)
-    assert not {*table["status"], *table["reduced_status"]} - {"not run", ledger.NO_CODE}
-
-
 def test_an_edited_lesson_does_not_change_what_the_ledger_compares_but_its_commands(
     repository, tmp_path, monkeypatch
 ):

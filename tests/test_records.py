@@ -80,11 +80,7 @@ def test_what_killed_processes_left_is_swept_and_what_is_in_use_stays(finished):
     for path in (state, being_written, state.with_suffix(f".{DEAD}.part")):
         path.touch()
     os.utime(state, (0, 0))  # as after a clock that was set back
-    for name in (
-        f"run.{DEAD}",
-        f"other.{DEAD}",
-        "ipynb_checkpoints",
-    ):  # drafts of other runs go, too
+    for name in (f"run.{DEAD}", f"other.{DEAD}", "ipynb_checkpoints"):  # also of other runs
         (kept.folder.parent / f".{name}").mkdir()
     records.remove_leftovers("run")
     assert {*state.parent.iterdir()} == {state, being_written}
@@ -103,10 +99,8 @@ def test_a_damaged_record_is_named(finished):
         record.write_text(text)
         with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
             records.read(written.folder)
-    for rows, message in (
-        ("", "missing or damaged"),
-        ("method,time\nOCFL,1\n", "needs the columns"),
-    ):
+    reasons = {"": "missing or damaged", "method,time\nOCFL,1\n": "needs the columns"}
+    for rows, message in reasons.items():
         table.write_text(rows)
         record.write_text(json.dumps(schema.sealed(whole, written.folder)))
         with pytest.raises(ParameterError, match=rf"rounds\.csv .*{message}"):
