@@ -134,17 +134,22 @@ def federation(federate_turned):
 
 @pytest.fixture
 def normalised(monkeypatch):
-    """Register a small network with BatchNorm in place of ResNet34, and return its name."""
+    """Register a small network with BatchNorm in place of ResNet34, and return its name.
 
-    def build(shape, classes):
+    In the network "one-pixel", BatchNorm sees one value per channel and sample of 8×8 pixels.
+    """
+
+    def build(shape, classes, side=3):
+        height, width = (pixels - side + 1 for pixels in shape[1:])
         parts = OrderedDict(
-            features=nn.Sequential(nn.Conv2d(shape[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+            features=nn.Sequential(nn.Conv2d(shape[0], 4, side), nn.BatchNorm2d(4), nn.ReLU()),
             flatten=nn.Flatten(),
-            classifier=nn.Linear(4 * (shape[1] - 2) * (shape[2] - 2), classes),
+            classifier=nn.Linear(4 * height * width, classes),
         )
         return nn.Sequential(parts)
 
     monkeypatch.setitem(models.MODELS, "normalised", build)
+    monkeypatch.setitem(models.MODELS, "one-pixel", partial(build, side=8))
     return "normalised"
 
 

@@ -1,10 +1,10 @@
 """Whether a lesson's claims hold elsewhere: other seeds, another engine, the last bit perturbed.
 
-``python tests/robust.py 03 --seeds 5`` counts the claims of lesson 03. `measure` runs a copy of a
-lesson once per seed, each time in a process of its own, and reads the claims from the executed
-notebooks. The copy has one more cell in front, which sets the engine or the perturbation. What has
-run is kept in ``data/cache/robustness``, so that an interrupted measurement goes on where it
-stopped. `write_counts` puts the counts into a table with one row per notebook, setting and claim;
+``python tests/robust.py 03 --seeds 5`` counts the claims of lesson 03. It runs a copy of the lesson
+once per seed, each time in a process of its own, and reads the claims from the executed notebooks.
+The copy has one more cell in front, which sets the engine or the perturbation. What has run is kept
+in ``data/cache/robustness``, so that an interrupted measurement goes on where it stopped.
+`write_counts` puts the counts into a table with one row per notebook, setting and claim;
 ``data/robustness.csv`` is the committed one.
 """
 
@@ -92,11 +92,8 @@ class Measurement:
 
     def copy(self, seed: int) -> Path:
         """Write a copy of the lesson with one more cell in front; return its path."""
-        first = first_cell(self.setting, seed + 1)
-        tree, path = (
-            deepcopy(self.lesson.tree),
-            self.folder / f"{seed}.work" / self.lesson.path.name,
-        )
+        first, tree = first_cell(self.setting, seed + 1), deepcopy(self.lesson.tree)
+        path = self.folder / f"{seed}.work" / self.lesson.path.name
         path.parent.mkdir(parents=True, exist_ok=True)
         tree.cells.insert(0, nbformat.v4.new_code_cell(first, id="first"))
         nbformat.write(tree, path)
@@ -152,37 +149,6 @@ class Measurement:
         ]
 
 
-def measure(
-    path: Path,
-    seeds: Sequence[int],
-    setting: str = "default",
-    given: Mapping[str, str] | None = None,
-    side_by_side: int = 2,
-) -> list[dict[str, Any]]:
-    """Run a lesson once per seed, and count how often each of its claims holds.
-
-    The values in ``given`` are YAML; for the others see `Measurement`. The result has one row per
-    claim, with `COLUMNS`.
-
-    Raises
-    ------
-    ParameterError
-        The notebook has no such parameter, or it refuses a value.
-    NotebookError
-        A run failed.
-    """
-    other = parsed(given or {})
-    if "seed" in other:
-        raise ParameterError("the seeds of the runs are given by --seeds and --first")
-    lesson = read_notebook(path)
-    for seed in seeds:
-        checked, _ = lesson.check(other | {"seed": seed})
-    # As checked, since the path of one's own data must be whole in another working folder
-    own = Measurement(lesson, {name: checked[name] for name in other}, setting)
-    own.run_all(seeds, side_by_side)
-    return own.rows(seeds)
-
-
 def counts_in(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a table of counts, none if there is no file; refuse another table."""
     if not check_regular(path).exists():
@@ -213,15 +179,25 @@ def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 @pairs("-p", "--parameter", "Another value of a parameter, as in YAML")
 @click.option("-j", "--jobs", type=COUNT, default=2, help="Runs at a time.")
 @click.option("-o", "--output", type=Path, default=notebooks.RUNS / "robustness.csv")
-def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **options: Any) -> None:
+def count(
+    notebook: Path, seeds: int, first: int, setting: str, parameter: Any, jobs: int, output: Path
+) -> None:
     """Count how often a lesson's claims hold over seeds.
 
     Each run is a process of its own. An interrupted measurement goes on where it stopped. The
     counts are printed and written into a table; data/robustness.csv is the committed one.
     """
     counts_in(output)  # another file is refused before hours of work
-    options["given"] = options.pop("parameter")
-    rows = measure(notebook, range(first, first + seeds), side_by_side=jobs, **options)
+    other = parsed(parameter)
+    if "seed" in other:
+        raise ParameterError("the seeds of the runs are given by --seeds and --first")
+    lesson, numbers = read_notebook(notebook), range(first, first + seeds)
+    for seed in numbers:
+        checked, _ = lesson.check(other | {"seed": seed})
+    # As checked, since the path of one's own data must be whole in another working folder
+    measurement = Measurement(lesson, {name: checked[name] for name in other}, setting)
+    measurement.run_all(numbers, jobs)
+    rows = measurement.rows(numbers)
     write_counts(rows, output)
     for row in rows:
         failed = f"  (not with seed {row['failed_seeds']})" if row["failed_seeds"] else ""

@@ -13,11 +13,6 @@ from cflkit import methods, simulation
 from cflkit.simulation import mixing
 
 
-@pytest.fixture
-def federation(federate_turned):
-    return federate_turned()
-
-
 def matrices(federation, name, rounds=2, **options):
     """Run a method, and return its matrices and residuals."""
     watched = mixing.watched({"method": methods.make(name, **options)})
@@ -25,33 +20,24 @@ def matrices(federation, name, rounds=2, **options):
     return watched["method"].matrices, watched["method"].residuals
 
 
-@given(st.integers(0, 1000), st.integers(2, 6), st.integers(6, 12))
-def test_it_finds_the_weights_that_made_the_models(seed, clients, jobs):
-    rng = np.random.default_rng(seed)
-    trained = torch.from_numpy(rng.normal(size=(jobs, 40)))
-    owners = np.resize(np.arange(clients), jobs)
-    weights = rng.normal(size=(clients, jobs))
-    weights += (1 - weights.sum(axis=1, keepdims=True)) / jobs
-    found, residual = mixing.mixing_matrix(
-        trained, torch.from_numpy(owners), torch.from_numpy(weights) @ trained
-    )
-    expected = np.stack([weights[:, owners == j].sum(axis=1) for j in range(clients)], axis=1)
-    np.testing.assert_allclose(found, expected, atol=1e-8)
-    assert residual < 1e-8
-
-
-@given(st.integers(0, 1000))
-def test_rows_sum_to_one_and_the_residual_tells_what_is_not_mixed(seed):
-    rng = np.random.default_rng(seed)
-    trained, elsewhere = (torch.from_numpy(rng.normal(size=(5, 40))) for _ in range(2))
-    found, residual = mixing.mixing_matrix(trained, torch.arange(5), elsewhere)
-    np.testing.assert_allclose(found.sum(axis=1), 1)
+@given(st.integers(0, 1000), st.integers(2, 6), st.integers(6, 12), st.booleans())
+def test_weights_are_numpys_and_the_residual_tells_what_is_not_mixed(seed, clients, jobs, mixed):
+    rng, owners = np.random.default_rng(seed), np.resize(np.arange(clients), jobs)
+    trained, predicting = rng.normal(size=(jobs, 40)), rng.normal(size=(clients, 40))
+    if mixed:
+        weights = rng.normal(size=(clients, jobs))
+        predicting = (weights + (1 - weights.sum(axis=1, keepdims=True)) / jobs) @ trained
+    found, residual = mixing.mixing_matrix(*map(torch.from_numpy, (trained, owners, predicting)))
     # The best weights by NumPy's least squares, for models and means around the same point
-    centre = trained.mean(dim=0)
-    a, b = (trained - centre).T.numpy(), (elsewhere - centre).T.numpy()
-    best = a @ np.linalg.lstsq(a, b, rcond=None)[0] - b
-    spread = np.linalg.norm(a, axis=0).mean()
-    assert residual == pytest.approx(np.linalg.norm(best, axis=0).max() / spread)
+    a, b = ((models - trained.mean(axis=0)).T for models in (trained, predicting))
+    best, *_ = np.linalg.lstsq(a, b, rcond=None)
+    shares = best + 1 / jobs  # which sum to one
+    expected = np.stack([shares[owners == j].sum(axis=0) for j in range(clients)], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    distance = np.linalg.norm(a @ best - b, axis=0).max() / np.linalg.norm(a, axis=0).mean()
+    assert residual == pytest.approx(distance, abs=1e-8)
+    assert (residual < 1e-8) == mixed
 
 
 @pytest.mark.parametrize(

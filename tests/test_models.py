@@ -62,7 +62,7 @@ def test_the_autoencoder_gives_pixels_back_through_a_narrow_code():
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("key", [None, torch.tensor(1)])
 def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key, rows):
-    """With ``rows``, whole samples are dropped."""
+    """With ``rows``, whole samples are dropped; another key drops other units."""
     layer = models.Dropout(0.2, rows).train()
     ones = torch.ones(50_000, 2) if rows else torch.ones(200, 500)
     layer.key = key
@@ -73,6 +73,11 @@ def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key
     assert first.unique().tolist() == pytest.approx([0, 1.25])
     assert first.mean() == pytest.approx(1, abs=0.01)
     assert (first == first[:, :1]).all() == rows
+    if not rows:  # no two rows and no two columns are equal
+        assert first.unique(dim=0).shape == first.unique(dim=1).shape == first.shape
+    layer.key = None if key is None else key + 1
+    both_dropped = (layer(ones) == 0) & (first == 0)
+    assert both_dropped.float().mean() == pytest.approx(0.04, abs=0.01)
     assert layer.eval()(ones) is ones
 
 

@@ -73,16 +73,6 @@ def test_the_temperature_of_a_method_is_what_ocfls_trigger_would_see(federate):
     assert torch.equal(lines["watched"].models, lines["other"].models)
 
 
-def test_an_ended_run_is_kept_and_not_trained_again(federate, tmp_path):
-    """Its checkpoint is there until a record holds the result."""
-    checkpoint, federation = tmp_path / "run.pt", federate("linear")
-    first = run({"FedAvg": methods.make("fedavg")}, federation, 2, checkpoint=checkpoint)
-    federation.train = None  # must not be called
-    again = run({"FedAvg": methods.make("fedavg")}, federation, 2, checkpoint=checkpoint)
-    assert again.table().to_csv() == first.table().to_csv()
-    assert list(tmp_path.iterdir()) == [checkpoint]
-
-
 @pytest.mark.slow
 def test_a_checkpoint_of_another_run_or_code_or_a_damaged_one_is_refused(
     federate, tmp_path, monkeypatch
@@ -165,12 +155,6 @@ def test_minutes_and_memory_are_those_of_all_rounds_also_before_a_break(
     assert (history.minutes, history.peak_memory) == pytest.approx((3, 9))
 
 
-def test_the_progress_shows_the_number_of_clusters(federate):
-    oracle = methods.make("oracle", truth=[0, 0, 1, 1, 2, 2])
-    run({"oracle": oracle}, federate("linear"), rounds=1)
-    assert loop.found_by({"oracle": oracle}) == "clusters: oracle 3"
-
-
 def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(tmp_path):
     path, model, sizes = tmp_path / "run.pt", torch.randn(10**5), []
     for count in (1, 9):
@@ -248,9 +232,12 @@ class Wild(FedAvg):
 
 @pytest.mark.slow
 def test_who_diverges_leaves_and_the_others_go_on(federate, played, tmp_path):
-    """The others have the same results as without the method that left."""
-    checkpoint = tmp_path / "run.pt"
-    history = run({"wild": Wild(broken=(2,)), **line_up()}, federate(), 3, checkpoint=checkpoint)
+    """The others have the same results as without the method that left.
+
+    The checkpoint of a run that has ended is there until a record holds the result.
+    """
+    checkpoint, federation = tmp_path / "run.pt", federate()
+    history = run({"wild": Wild(broken=(2,)), **line_up()}, federation, 3, checkpoint=checkpoint)
     table = history.table()
     left = table[table["method"] == "wild"]
     assert left["round"].tolist() == [1, 2]
@@ -260,8 +247,10 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, played, tmp_path):
     others = table[table["method"] != "wild"][alone.columns].reset_index(drop=True)
     assert others.to_csv() == alone.to_csv()
     assert history.summary()["wild"] == {"diverged_in": 2}
-    again = run({"wild": Wild(broken=(2,)), **line_up()}, federate(), 3, checkpoint=checkpoint)
+    federation.train = None  # must not be called
+    again = run({"wild": Wild(broken=(2,)), **line_up()}, federation, 3, checkpoint=checkpoint)
     assert again.table().to_csv() == table.to_csv()
+    assert list(tmp_path.iterdir()) == [checkpoint]
 
 
 def test_models_that_the_server_breaks_are_not_scored(federate):
@@ -403,6 +392,7 @@ def test_rows_hold_what_they_say(played):
         assert last.loc[name, [*expected]].to_dict() == pytest.approx(expected)
     assert last.loc["KM", "clusters"] == "|".join(map(str, line["KM"].labels.tolist()))
     assert last.loc["local", "n_clusters"] == 6
+    assert loop.found_by({"oracle": line["oracle"]}) == "clusters: oracle 3"  # in the progress
     summary = history.summary()
     assert summary["FedAvg"]["clustering_round"] is None
     assert summary["oracle"]["clustering_round"] == 1
@@ -465,21 +455,6 @@ def test_without_any_test_samples_only_clusters_can_be_measured(small, split):
         run({"FedAvg": methods.make("fedavg")}, federation, 1)
 
 
-@pytest.mark.slow
-def test_methods_go_on_where_clients_have_other_data(federate, small):
-    _, other = partition.iid(small, clients=6, draws=40, seed=1)
-    first_home = federate()
-    second_home = Federation(small, other, "perceptron", first_home.training, device="cpu")
-    line_up = {"FedAvg": methods.make("fedavg")}
-    first = run(line_up, first_home, 1)
-    jobs = Jobs(line_up["FedAvg"].models.clone(), torch.zeros(6).long(), torch.arange(6))
-    both = run(line_up, second_home, 2, after=first)
-    assert both.table()["round"].tolist() == [1, 2]
-    assert len(both.revisions) == 1, "nothing was interrupted"
-    mean = second_home.train(jobs, 1).mul((second_home.sizes / second_home.sizes.sum())[:, None])
-    torch.testing.assert_close(line_up["FedAvg"].models[0], mean.sum(dim=0))
-
-
 def test_a_mixture_predicts_as_the_mean_of_its_models_probabilities(federate):
     federation = federate()
     method = begin("fedem", federation, k=2)
@@ -518,17 +493,9 @@ def by_sklearn(labels, probabilities):
     )
 
 
-@given(
-    st.integers(2, 6).flatmap(
-        lambda k: st.tuples(
-            st.just(k),
-            st.lists(st.tuples(st.integers(0, k - 1), st.integers(0, k - 1)), min_size=1),
-        )
-    )
-)
-def test_scores_are_those_of_scikit_learn(case):
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1), st.integers(6, 8))
+def test_scores_are_those_of_scikit_learn(pairs, classes):
     """This holds whatever classes are absent from the labels, the predictions or both."""
-    classes, pairs = case
     labels, predicted = torch.tensor(pairs).T
     probabilities = torch.eye(classes)[predicted]
     expected = by_sklearn(labels, probabilities)
