@@ -127,6 +127,12 @@ def federate_turned(turned):
 
 
 @pytest.fixture
+def federation(federate_turned):
+    """Build the federation of the clients in `turned`."""
+    return federate_turned()
+
+
+@pytest.fixture
 def normalised(monkeypatch):
     """Register a small network with BatchNorm in place of ResNet34, and return its name.
 
@@ -145,6 +151,18 @@ def normalised(monkeypatch):
     monkeypatch.setitem(models.MODELS, "normalised", build)
     monkeypatch.setitem(models.MODELS, "one-pixel", partial(build, side=8))
     return "normalised"
+
+
+@pytest.fixture
+def printed(capsys):
+    """Run a command that must succeed; return what it prints."""
+
+    def run(*words):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 0
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture

@@ -40,6 +40,13 @@ def run(name, federation, rounds=3, **options):
     return method, history.table()
 
 
+def played(paper, run, *checkpoint):
+    """Run a paper's methods with these parameters; return the history and the federation."""
+    images, split = paper.data(run)
+    federation, lines = paper.federation(run, images, split), paper.line_up(run, images, split)
+    return paper.play(run, federation, lines, paper.rounds(run), *checkpoint), federation
+
+
 def notebook(folder, *cells, name="made"):
     """Write a notebook with code cells of the given sources and tags; return its path."""
     new = nbformat.v4.new_code_cell

@@ -59,6 +59,11 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it is true": True}))
     robust.count(command, standalone_mode=False)
     assert [row["held"] for row in robust.counts_in(table)] == ["2", "2", "x"]
+    # Changed code is measured anew
+    longer = nbformat.read(lesson, as_version=4)
+    longer.cells[1].source += "\npass"
+    nbformat.write(longer, lesson)
+    assert folder(lesson, extra=1) != kept
 
 
 @pytest.mark.parametrize("setting", ["stacked", "perturbed"])
@@ -77,14 +82,6 @@ def test_another_engine_wins_over_the_one_that_a_lesson_names(federate, monkeypa
     assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
     with pytest.raises(ValueError, match="'stacked' is this federation's: count with another one"):
         federate(engine="stacked")
-
-
-def test_changed_code_is_measured_anew(lesson):
-    before = folder(lesson)
-    longer = nbformat.read(lesson, as_version=4)
-    longer.cells[1].source += "\npass"
-    nbformat.write(longer, lesson)
-    assert folder(lesson) != before
 
 
 @pytest.mark.parametrize("words", [["-p", "sed", "1"], ["-p", "seed", "5"], ["-o", "x"]])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from rounds import first_jobs
 from scipy.spatial.distance import pdist
 
@@ -20,16 +21,11 @@ def test_distances_are_scipys(federate_turned):
     first, second = simulation.run(alone, federation, 2, progress=False).rows
     same = pdist(np.array(first["clusters"].split("|"), dtype=int)[:, None]) == 0
 
-    def of(*layers):
-        parts = [at for n, at in federation.blueprint.layout.items() if n.startswith(layers)]
-        return [place for at in parts for place in range(at.start, at.stop)]
-
-    for name, places in {
-        "last_layer": of("classifier."),
-        "linear_layers": of("hidden.", "classifier."),
-        "parameters": list(range(federation.parameters)),
-    }.items():
-        gaps = pdist(trained[:, places].double())
+    layout = federation.blueprint.layout
+    beginnings = {"last_layer": "classifier.", "linear_layers": ("hidden.", "classifier.")}
+    for name, layers in (beginnings | {"parameters": ""}).items():
+        parts = [trained[:, at] for tensor, at in layout.items() if tensor.startswith(layers)]
+        gaps = pdist(torch.cat(parts, dim=1).double())
         assert first[f"{name}_within"] == pytest.approx(gaps[same].mean(), rel=1e-6)
         assert first[f"{name}_overall"] == pytest.approx(gaps.mean(), rel=1e-6)
     assert first["last_layer_within"] < first["last_layer_overall"] < first["parameters_overall"]

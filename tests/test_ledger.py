@@ -1,6 +1,7 @@
 """Tests of the ledger, which compares published numbers with ours."""
 
 import shlex
+from dataclasses import replace
 
 import dataset
 import numpy as np
@@ -10,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cflkit.__main__ import main
 from cflkit.reproduce import grid, ledger, lists, notebooks, records, rule
 from cflkit.reproduce.papers import PAPERS, ocfl
 from cflkit.reproduce.papers.base import SCORES, Margin
@@ -26,12 +26,7 @@ def made(paper, scale, file, rows, name="run", **changes):
     given = read_yaml(grid.PARAMS / known.folder / scale / f"{file}.yaml")
     parameters = ledger.defaults(known.notebook) | given | changes
     run = Record(PROJECT / name, known.folder, parameters, {}, {})
-    return with_rows(run, pd.DataFrame(rows))
-
-
-def with_rows(run, rows):
-    """Give a record other rows."""
-    vars(run)["rounds"] = rows  # the place where the cached property stores the table
+    vars(run)["rounds"] = pd.DataFrame(rows)  # where the cached property stores the table
     return run
 
 
@@ -108,6 +103,9 @@ def test_a_scale_leaves_some_parameters_free_and_an_experiment_of_ones_own_has_n
     # Ten of the twelve clients at the reduced scale are not ten of forty
     assert ledger.scale(emd_record(), "emd-cfl") == "reduced"
     assert ledger.scale(emd_record(participants=10), "emd-cfl") is None
+    perturbed = record()  # from outside
+    perturbed.provenance["perturbation"] = 7
+    assert ledger.scale(perturbed, "ocfl") is None
 
 
 @pytest.mark.slow
@@ -118,12 +116,6 @@ def test_another_threshold_of_one_method_leaves_the_other_methods_in_their_table
         cells = ledger.ledger([run]).query("table == '6' and dataset == 'mnist'")
         of_ten = cells[cells["participants"].eq(10) & cells["measure"].eq("average accuracy")]
         assert of_ten.set_index("method")["seeds"].loc[["EMD-CFL", "Oracle"]].tolist() == seeds
-
-
-def test_a_run_that_was_perturbed_from_outside_belongs_to_no_table():
-    run = record()
-    run.provenance["perturbation"] = 7
-    assert ledger.scale(run, "ocfl") is None
 
 
 def test_the_command_of_a_record_gives_its_parameters():
@@ -154,22 +146,20 @@ def test_the_ledger_of_the_data_set_is_the_committed_one(committed, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_and_writes(tmp_path, monkeypatch, printed, refuse):
     monkeypatch.setattr(records, "find_records", lambda: [record(0), record(1)])
     path, notes = tmp_path / "ledger.csv", tmp_path / "notes.md"
     notes.write_text("mine")
-    assert main(["ledger", "--paper", "ocfl", "--table", "I", "-o", str(path)]) == 0
-    printed = capsys.readouterr().out
-    assert str(path) in printed and " n=2 " in printed
+    text = printed("ledger", "--paper", "ocfl", "--table", "I", "-o", path)
+    assert str(path) in text and " n=2 " in text
     assert len(pd.read_csv(path)) == len(ledger.published())
     monkeypatch.setattr(ledger, "ledger", None)  # the errors come before the work
     for words, message in (
         (["--paper", "ocfl", "--table", "1"], "number has table '1'; choose from I"),
         (["--paper", "mine"], "number has paper 'mine'; "),
-        (["-o", str(notes)], "is no ledger, and stays as it is"),
+        (["-o", notes], "is no ledger, and stays as it is"),
     ):
-        assert main(["ledger", *words]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refuse("ledger", *words)
     assert notes.read_text() == "mine"
 
 
@@ -193,8 +183,8 @@ def test_average_ranks_of_the_archived_scores_are_the_printed_ones():
     assert set(ranks["status"]) == {"single run"}
     assert set(ranks["runs"].str.split().map(len)) == {20}
     # A rank needs all scenarios, with all methods
-    parameters, rows = runs[3].parameters, runs[3].rounds.query("method != 'OCFL-MS'")
-    less = with_rows(Record(PROJECT / "less", "explanations", parameters, {}, {}), rows)
+    less = replace(runs[3], folder=PROJECT / "less")
+    vars(less)["rounds"] = runs[3].rounds.query("method != 'OCFL-MS'")
     for some in (runs[1:], [*runs[:3], less, *runs[4:]]):
         assert set(ledger.ledger(some).query("table == 'figure 8'")["status"]) == {"not run"}
 

@@ -13,12 +13,11 @@ from torch.nn.functional import normalize
 
 from cflkit import methods, simulation
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import ClientsAbsent, Federation, Jobs, LocalTraining
+from cflkit.federation import ClientsAbsent, Jobs
 from cflkit.federation.seeds import drawn
 from cflkit.methods import ocfl_open
 from cflkit.methods.fedavg import FedAvg
 from cflkit.methods.ocfl_open import attribute, mean_directions, nearest
-from cflkit.partition import shifts
 
 AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
 
@@ -209,19 +208,9 @@ def test_a_cluster_of_newcomers_alone_begins_with_the_kept_model():
 # --- Clients that come and go ---------------------------------------------------------------------
 
 
-def rows(*present, clients=6):
-    """Build a presence: who is there in each round."""
-    table = torch.zeros(len(present), clients, dtype=torch.bool)
-    for row, those in zip(table, present, strict=True):
-        row[list(those)] = True
-    return table
-
-
-def of_groups(small, presence):
-    """Six clients in three groups, who come and go."""
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
-    return Federation(images, split, "linear", training).with_presence(presence)
+def rows(*present):
+    """Build a presence: who of six clients is there in each round."""
+    return torch.tensor([[client in those for client in range(6)] for those in present])
 
 
 def test_only_clients_that_are_there_take_part(federate):
@@ -274,28 +263,13 @@ def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ocfl-open", "ifca", "emd-cfl", "local"])
-def test_a_group_that_comes_late_is_served(small, name):
-    """Two groups begin; the clients of the third come in round 4 (from 1)."""
-    federation = of_groups(small, rows(*[range(4)] * 3, range(6)))
-    options = {"ocfl-open": AT_ONCE | {"options": {"n_clusters": 2}}, "ifca": {"k": 3}}
-    method = methods.make(name, **options.get(name, {}))
-    table = simulation.run({name: method}, federation, 6, progress=False).table()
-    assert table["accuracy"].notna().all() and len(table) == 6
-    models, mixture = method.client_models()
-    for predicting in (mixture @ models)[[4, 5]]:
-        assert not torch.equal(predicting, federation.initial()), "it has learned"
-
-
-@pytest.mark.slow
-def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
+def test_emd_cfl_measures_a_pair_when_both_clients_answer(federation):
     """Clients 0 and 1 are first there together in round 3; nobody is asked while absent."""
     presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, range(6))
-    federation = of_groups(small, presence)
+    federation = federation.with_presence(presence)
     method, history = methods.make("emd-cfl", epsilon=0.1), None
     for t in range(3):
-        line_up = {"EMD-CFL": method}
-        history = simulation.run(line_up, federation, t + 1, after=history, progress=False)
+        history = simulation.run({"": method}, federation, t + 1, after=history, progress=False)
         there = presence[: t + 1]
         met = (there[:, :, None] & there[:, None]).any(dim=0)
         assert torch.equal(~method.scores.isnan(), met)
@@ -314,14 +288,13 @@ class Nosy(FedAvg):
     "method, error, message",
     [
         (methods.make("pacfl"), ValueError, r"PACFL asks all clients in round 1, .* \[0, 1, 2\]"),
-        (methods.make("sattler"), ValueError, "runs only with all clients"),
         (Nosy(), ClientsAbsent, "client 3: no answer"),
     ],
 )
-def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small, method, error, message):
-    federation = of_groups(small, rows(range(3), range(6)))
+def test_a_method_that_asks_absent_clients_is_an_error(federation, method, error, message):
+    some = federation.with_presence(rows(range(3), range(6)))
     with pytest.raises(error, match=message):
-        simulation.run({"method": method}, federation, 1, progress=False)
+        simulation.run({"method": method}, some, 1, progress=False)
 
 
 def test_a_client_that_is_alone_when_clusters_are_due_does_not_merge_them():

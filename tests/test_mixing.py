@@ -13,11 +13,6 @@ from cflkit import methods, simulation
 from cflkit.simulation import mixing
 
 
-@pytest.fixture
-def federation(federate_turned):
-    return federate_turned()
-
-
 def matrices(federation, name, rounds=2, **options):
     """Run a method, and return its matrices and residuals."""
     watched = mixing.watched({"method": methods.make(name, **options)})

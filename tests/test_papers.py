@@ -10,6 +10,7 @@ import nbformat
 import pages
 import pytest
 from reports import results, worth
+from rounds import played
 
 from cflkit import methods, metrics
 from cflkit.explain.assessment import of_explanations
@@ -337,8 +338,6 @@ def toy(tmp_path, monkeypatch):
 
 def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
     """They are enough for all steps from the parameter files to the README."""
-    from cflkit import simulation
-
     jobs = grid.jobs_of("toy/table-1")
     assert [job.status for job in jobs] == ["missing", "missing"]
     for job in jobs:
@@ -346,11 +345,7 @@ def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
         run = Toy.checked(notebooks.read_notebook(job.notebook).defaults | values)
         assert records.run_id(run) == job.run
         assert job.run.startswith("toy-digits-8x8-nonoverlapping-balanced-m6-seed")
-        images, split = toy.data(run)
-        federation = toy.federation(run, images, split)
-        lines = toy.line_up(run, images, split)
-        history = simulation.run(lines, federation, run.rounds, progress=False)
-        records.write(job.run, run, history, federation)
+        records.write(job.run, run, *played(toy, run))
     assert [job.status for job in grid.jobs_of("toy/table-1")] == ["done", "done"]
 
     made = [records.read(records.results() / job.run) for job in jobs]

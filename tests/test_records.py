@@ -8,8 +8,9 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
+from rounds import played
 
-from cflkit import _project, methods, simulation
+from cflkit import _project
 from cflkit.federation import machine
 from cflkit.reproduce import ledger, records, schema
 from cflkit.reproduce.papers import ocfl
@@ -19,14 +20,12 @@ DEAD = 2**22 + 1  # no process of Linux has such a number
 
 
 @pytest.fixture(scope="module")
-def finished(federate):
+def finished():
     """Make a finished run; return its parameters, its history and its federation."""
-    federation = federate()
-    line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
-    history = simulation.run(line_up, federation, 3, progress=False)
-    same = {"dataset": "digits-8x8", "balance": "imbalanced", "clients": 6, "draws": 120}
-    parameters = ocfl.Parameters.checked(ledger.defaults("03b_ocfl_controls") | same)
-    return parameters, history, federation
+    small = {"dataset": "digits-8x8", "balance": "imbalanced", "clients": 6, "draws": 120}
+    small |= {"model": "linear", "rounds": 3, "only": ["OCFL-KM", "local"]}
+    parameters = ocfl.Parameters.checked(ledger.defaults("03b_ocfl_controls") | small)
+    return parameters, *played(ocfl.PAPERS[0], parameters)
 
 
 def test_a_record_says_what_how_and_where(finished):
@@ -56,16 +55,19 @@ def test_a_record_says_what_how_and_where(finished):
     assert (known["resumed"], known["git_revisions"]) == (2, ["a", "b"])
     changes = _project.git("status", "--porcelain", "--", *_project.CODE)
     assert known["git_clean"] == {None: None, "": True}.get(changes, False)
-    assert record.rounds["method"].tolist() == ["OCFL"] * 3 + ["local"] * 3
+    assert record.rounds["method"].tolist() == ["OCFL-KM"] * 3 + ["local"] * 3
     assert record.rounds["clusters"].iloc[-1] == "0|1|2|3|4|5"
 
 
-def test_the_same_run_gives_the_same_file_and_replaces_the_old(finished):
-    parameters, history, federation = finished
-    first = records.write("run", parameters, history, federation)
+def test_the_same_run_gives_the_same_file_and_replaces_the_old(finished, monkeypatch):
+    """Both files are synced, so that no power cut can leave them empty."""
+    synced = []
+    monkeypatch.setattr(records.os, "fsync", synced.append)
+    first = records.write("run", *finished)
+    assert len(synced) == 2
     before = (first.folder / "rounds.csv").read_bytes()
     (first.folder / "stale").write_text("")
-    again = records.write("run", parameters, history, federation)
+    again = records.write("run", *finished)
     assert (again.folder / "rounds.csv").read_bytes() == before
     assert sorted(path.name for path in again.folder.iterdir()) == ["record.json", "rounds.csv"]
     assert [path.name for path in records.results().iterdir()] == ["run"]
@@ -85,50 +87,38 @@ def test_what_killed_processes_left_is_swept_and_what_is_in_use_stays(finished):
     records.remove_leftovers("run")
     assert {*state.parent.iterdir()} == {state, being_written}
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
-    names = sorted(path.name for path in kept.folder.parent.iterdir())
-    assert names == [".ipynb_checkpoints", "run"]
-
-
-def test_a_damaged_record_is_named(finished):
-    written = records.write("run", *finished)
-    record, table = written.folder / "record.json", written.folder / "rounds.csv"
-    whole = json.loads(record.read_text())
-    without = {name: value for name, value in whole.items() if name != "sha256"}
-    deep = '{"a":' * 9999
-    for text in ('{"parameters": ', "[]", deep, *map(json.dumps, (whole | {"more": 1}, without))):
-        record.write_text(text)
-        with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
-            records.read(written.folder)
-    reasons = {"": "missing or damaged", "method,time\nOCFL,1\n": "needs the columns"}
-    for rows, message in reasons.items():
-        table.write_text(rows)
-        record.write_text(json.dumps(schema.sealed(whole, written.folder)))
-        with pytest.raises(ParameterError, match=rf"rounds\.csv .*{message}"):
-            _ = records.read(written.folder).rounds
-    record.unlink()
-    with pytest.raises(ParameterError, match=r"run/record\.json cannot be read"):
-        records.read(written.folder)
+    assert sorted(p.name for p in kept.folder.parent.iterdir()) == [".ipynb_checkpoints", "run"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("edited", ["summary", "rounds", "seed"])
-def test_an_edited_record_is_named_and_left_out_and_the_others_stay(finished, capsys, edited):
+def test_a_damaged_or_edited_record_is_named_and_left_out_and_the_others_stay(finished, capsys):
     """Neither the ledger nor a table of the README gets the number."""
     whole, folder = records.write("whole", *finished), records.write("run", *finished).folder
-    contents = json.loads((folder / "record.json").read_text())
-    rows = (folder / "rounds.csv").read_text()
-    if edited == "summary":
-        contents["summary"]["OCFL"]["mean_ari"] = 0.123
-    if edited == "rounds":
-        (folder / "rounds.csv").write_text(rows.replace(",1,", ",2,"))
-    if edited == "seed":
-        contents["parameters"]["seed"] = []
-        contents = schema.sealed(contents, folder)
-    (folder / "record.json").write_text(json.dumps(contents))
+    record, table = folder / "record.json", folder / "rounds.csv"
+    contents, rows = json.loads(record.read_text()), table.read_text()
+    without = {name: value for name, value in contents.items() if name != "sha256"}
+    no_seed = contents | {"parameters": contents["parameters"] | {"seed": []}}
+    edited = contents | {"more": 1}, contents | {"summary": {}}, without
+    texts = '{"parameters": ', "[]", '{"a":' * 9999
+    for text in (*texts, *map(json.dumps, (*edited, schema.sealed(no_seed, folder)))):
+        record.write_text(text)
+        with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
+            records.read(folder)
+    record.write_text(json.dumps(contents))
+    table.write_text(rows.replace(",1,", ",2,"))
     found = [r.id for r in records.find_records() if r.folder.parent == whole.folder.parent]
     assert found == ["whole"]
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"left out: {folder / 'record.json'} is damaged")
+    assert line.startswith(f"left out: {record} is damaged")
+    reasons = {"": "missing or damaged", "method,time\nOCFL,1\n": "needs the columns"}
+    for bad_rows, message in reasons.items():
+        table.write_text(bad_rows)
+        record.write_text(json.dumps(schema.sealed(contents, folder)))
+        with pytest.raises(ParameterError, match=rf"rounds\.csv .*{message}"):
+            _ = records.read(folder).rounds
+    record.unlink()
+    with pytest.raises(ParameterError, match=r"run/record\.json cannot be read"):
+        records.read(folder)
 
 
 def test_a_file_is_written_in_the_place_of_regular_files_alone(tmp_path):
@@ -144,14 +134,6 @@ def test_a_file_is_written_in_the_place_of_regular_files_alone(tmp_path):
     os.utime(left[1], (0, 0))
     records.write_whole(table, "text")
     assert sorted(tmp_path.iterdir()) == [pipe, table]
-
-
-def test_files_are_synced(finished, monkeypatch):
-    """So no power cut can leave them empty."""
-    synced = []
-    monkeypatch.setattr(records.os, "fsync", synced.append)
-    records.write("run", *finished)
-    assert len(synced) == 2
 
 
 def test_a_written_record_drops_the_checkpoint_and_a_failed_one_keeps_it(finished, monkeypatch):

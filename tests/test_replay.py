@@ -3,13 +3,15 @@
 import dataclasses
 import json
 import shutil
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
+from rounds import played
 
 from cflkit import datasets
 from cflkit.__main__ import main
-from cflkit.reproduce import ledger, lists, papers, records, replay, schema
+from cflkit.reproduce import ledger, lists, records, replay, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.replay import DIFFERENT, ROUNDED, SAME
@@ -22,9 +24,7 @@ def kept(tmp_path_factory):
     """The record of a short run of the OCFL papers' methods."""
     usual = ledger.defaults("03b_ocfl_controls")
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
-    images, split = ocfl.data(run)
-    federation = ocfl.federation(run, images, split)
-    history = ocfl.base.play_rounds(run, federation, ocfl.line_up(run, images, split), run.rounds)
+    history, federation = played(ocfl.PAPERS[0], run)
     with pytest.MonkeyPatch.context() as places:
         places.setenv("CFLKIT_RESULTS", str(tmp_path_factory.mktemp("kept")))
         return records.write(records.run_id(run), run, history, federation)
@@ -60,12 +60,12 @@ def test_a_record_comes_out_the_same(made):
 
 
 @pytest.mark.slow
-def test_other_numbers_are_rounding_or_not(made, capsys):
+def test_other_numbers_are_rounding_or_not(made, printed, capsys):
     """Numbers in the last digits are rounding, and another cluster is not."""
     pf1 = made.by_method["FedAvg"]["pf1"].iloc[1]
     change(made, "FedAvg", 2, "pf1", f"{pf1 + 1e-6:.9g}")
-    assert main(["replay", made.id]) == 0
-    assert capsys.readouterr().out == "round 1: same\nround 2: same to rounding  (FedAvg: pf1)\n"
+    rounded = "round 1: same\nround 2: same to rounding  (FedAvg: pf1)\n"
+    assert printed("replay", made.id) == rounded
     change(made, "oracle", 1, "clusters", "0|0|0|0|1|1")
     assert main(["replay", made.id, "--rounds", "1"]) == 1
     assert capsys.readouterr().out == "round 1: different  (oracle: clusters)\n"
@@ -136,8 +136,7 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
 
 @pytest.mark.slow
 def test_explanations_need_all_their_rounds(committed):
-    known = papers.PAPERS["ocfl-explanations"]
-    record = next(r for r in committed if r.paper == known.folder)
+    record = next(r for r in committed if r.paper == "explanations")
     with pytest.raises(ParameterError, match="has 50 rounds and needs all of them, not 2"):
         replay.replay(record, rounds=2)
 
@@ -158,15 +157,12 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
     cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
-    compare, again = replay.verdicts, []
-    monkeypatch.setattr(
-        replay, "verdicts", lambda then, now: again.append(now) or compare(then, now)
-    )
+    monkeypatch.setattr(replay, "verdicts", Mock(wraps=replay.verdicts))
     verdicts = replay.replay(record, rounds=1)
     assert [verdict.round for verdict in verdicts if verdict.round > 0] == [1]
     for verdict in verdicts:
         assert verdict.outcome != DIFFERENT, verdict
-    [now] = again
+    _, now = replay.verdicts.call_args.args
     assert set(now.loc[now["round"].eq("1"), "method"]) == set(record.summary)
 
 
@@ -174,10 +170,9 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
 
 
 @pytest.mark.slow
-def test_records_are_listed_with_scale_and_staleness(made, capsys, monkeypatch):
+def test_records_are_listed_with_scale_and_staleness(made, printed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert main(["records", "--where", "dataset", "digits-8x8"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("records", "--where", "dataset", "digits-8x8").splitlines()
     assert lines[0].split() == ["record", "paper", "scale", "seed", "minutes", "stale"]
     [line] = [line for line in lines if made.id in line]
     assert "stale" not in line and "unknown" not in line
@@ -188,21 +183,18 @@ def test_records_are_listed_with_scale_and_staleness(made, capsys, monkeypatch):
     assert (listed["scale"], listed["stale"]) == ("reduced", "unknown")
 
 
-def test_two_records_side_by_side(made, capsys):
+def test_two_records_side_by_side(made, printed):
     other = made.folder.with_name(made.id[:-1] + "x")
     shutil.copytree(made.folder, other)
     summary = made.summary | {"FedAvg": made.summary["FedAvg"] | {"pf1": 0.125}}
     seal(other, parameters=made.parameters | {"lr": 0.5}, summary=summary)
-    assert main(["records", made.id, other.name]) == 0
-    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    words = [line.split() for line in printed("records", made.id, other.name).splitlines()]
     assert [own for own in words if own[:1] in (["lr"], ["seed"])] == [["lr", "0.05", "0.5"]]
     assert any(own[:2] == ["FedAvg", "pf1"] and "0.125" in own for own in words)
-    assert main(["records", made.id]) == 0
-    whole = capsys.readouterr().out
+    whole = printed("records", made.id)
     assert "digits-8x8" in whole
     assert "python -m cflkit run notebooks/03b_ocfl_controls.ipynb -p " in whole
-    assert main(["records", made.id[-8:]]) == 0
-    assert capsys.readouterr().out == whole
+    assert printed("records", made.id[-8:]) == whole
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from reports import sentences, tables, thresholds
 
 from cflkit import clustering, metrics
 from cflkit.methods.emd_cfl_variants import clusters_of
-from cflkit.reproduce import ledger, records, stats
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
 from cflkit.reproduce.papers.base import SCORES
 from cflkit.reproduce.records import PROJECT, Record
@@ -26,29 +26,27 @@ def record(table=(), summary=None, name="run", provenance=None, **parameters):
     return run
 
 
-def book():
-    """A ledger of two numbers; the second one has not been run at the paper's scale."""
-    facts = dict.fromkeys(ledger.OURS, 0.5) | {"intended": np.nan, "runs": "a"}
-    cell = {"paper": "ocfl-extended", "table": "1", "method": "BCL", "protocol": "mean-50-ari"}
-    cell |= OF_OCFL | {"measure": "RAND", "value": 0.52, "reduced_scale": "draws 600"}
-    full = facts | {"status": "reproduced"}
-    less = {f"reduced_{name}": value for name, value in facts.items()}
-    less |= {"reduced_ours": 0.7, "reduced_status": "agrees (reduced)"}
-    other = {"dataset": "fashion-mnist", "status": "not run", "ours": np.nan}
-    return pd.DataFrame([cell | full | less, cell | full | less | other])
-
-
 def test_a_ledger_at_one_scale_and_its_rows_with_runs():
-    assert tables.at_scale(book(), "reduced")["status"].tolist() == ["agrees (reduced)"] * 2
-    assert tables.at_scale(book(), "reduced")["ours"].tolist() == [0.7, 0.7]
-    assert "reduced_ours" not in tables.at_scale(book(), "paper")
-    rows = tables.with_runs(book())
-    assert rows["scale"].tolist() == ["paper's", "reduced", "reduced"]
-    assert set(rows["status"]) == {"reproduced"}
-    assert rows["margin"].tolist() == [SCORES] * 3
+    book = ledger.read()
+    reduced = tables.at_scale(book, "reduced")
+    for name in ("ours", "status"):
+        assert reduced[name].equals(book[f"reduced_{name}"])
+    assert "reduced_ours" not in tables.at_scale(book, "paper")
+    rows = tables.with_runs(book)
+    none = {"not run", ledger.NO_CODE}
+    parts = [book[~book[name].isin(none)] for name in ("status", "reduced_status")]
+    assert rows["value"].equals(pd.concat(parts, ignore_index=True)["value"])
+    assert rows["scale"].tolist() == ["paper's"] * len(parts[0]) + ["reduced"] * len(parts[1])
+    assert set(rows["status"]) == set(ledger.ANSWERS)
+    assert set(rows.loc[rows["measure"].eq("RAND"), "margin"]) == {SCORES}
+
+
+def test_scenarios_have_labels_of_what_differs():
+    reduced = OF_OCFL | {"scale": "reduced"}
+    rows = [OF_OCFL | {"scale": "paper's"}, reduced, reduced | {"dataset": "fashion-mnist"}]
     labels = ["mnist, paper's", "mnist", "fashion"]
-    assert tables.scenario_labels(rows, "ocfl-extended") == labels
-    assert tables.scenario_labels(rows[:1], "ocfl-extended") == ["all"]
+    assert tables.scenario_labels(pd.DataFrame(rows), "ocfl-extended") == labels
+    assert tables.scenario_labels(pd.DataFrame(rows[:1]), "ocfl-extended") == ["all"]
 
 
 def test_runs_by_scenario_and_by_seed():
@@ -93,14 +91,6 @@ def test_clusters_are_compared_with_the_last_ones_of_each_method():
     assert len(found) == 2, "runs with other parameters are not compared"
 
 
-def test_pairs_that_differ():
-    pairs = pd.DataFrame([[1, 0.04], [0.04, 1]], index=["A", "B"], columns=["A", "B"])
-    comparison = stats.Comparison(pd.Series({"B": 1.0, "A": 2.0}), 0.01, pairs, [])
-    assert tables.different_pairs(comparison) == ["B and A"]
-    comparison.pairs.loc["B", "A"] = 0.06
-    assert tables.different_pairs(comparison) == []
-
-
 # --- What is written from the committed records ---------------------------------------------------
 
 
@@ -141,9 +131,8 @@ def distances(seed, noise=0.4):
 def directly(matrix, threshold, linkage):
     if linkage is None:
         return clusters_of(matrix, threshold)[0]
-    return clustering.make("agglomerative", threshold=threshold, linkage=linkage).fit_predict(
-        matrix
-    )
+    cut = clustering.make("agglomerative", threshold=threshold, linkage=linkage)
+    return cut.fit_predict(matrix)
 
 
 @pytest.mark.slow
