@@ -224,6 +224,15 @@ def python(*arguments, **options):
 GOES_ON = "interrupted; the same command goes on from what was kept, if anything"
 
 
+def test_ctrl_c_is_one_line(capsys, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebooks, "run", interrupted)
+    assert main(["run", str(OCFL)]) == 130
+    assert capsys.readouterr().err == f"{GOES_ON}\n"
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "status"),

@@ -117,10 +117,11 @@ def ran(federate):
         method = build(name, federation)
         first = run({name: method}, federation)
         told = text_of(first, name)
+        models = None if name in OF_SAMPLES else mean_models(method)
         history = run({name: method}, federation, 4, after=first)
         assert text_of(first, name) == told, "the earlier results stay as they were"
         assert len(history.revisions) == 1, "nothing was interrupted"
-        return SimpleNamespace(method=method, history=history, text=told)
+        return SimpleNamespace(method=method, history=history, models=models, text=told)
 
     return of
 
@@ -330,6 +331,15 @@ def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
     for t in range(2):
         theta = federation.train(Jobs(theta, client, client, training=training), t)
     torch.testing.assert_close(mean_models(method), theta, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@averaging
+def test_both_engines_give_the_same_models(name, federate, ran):
+    federation = federate(name, engine="stacked")
+    method, threads = build(name, federation), ran(name).models
+    run({name: method}, federation)
+    torch.testing.assert_close(threads, mean_models(method), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].partial])

@@ -267,7 +267,8 @@ SCORES |= {"split": "test"}
 
 def answer(clients, request, kind="query.ask"):
     """Send a request to the node of client 0, which has no secret; return its answer."""
-    node, config = {"data": str(clients[1] / "0.npz")}, CONFIG | {"methods": ROWS}
+    node = {"data": str(clients[1] / "0.npz"), "client": 0}
+    config = CONFIG | {"methods": ROWS}
     return unpacked(sent_to(config, node, kind, packed(request)))
 
 
@@ -286,6 +287,7 @@ WRONG_REQUESTS = [
     (IFCA | {"place": 8}, "list index out of range"),
     (EMD, "hide this answer with a secret, which --node-config must name"),
     (SCORES | {"split": "train"}, "not evaluated on the split 'train'"),
+    (TRAIN | {"client": 1}, "this node is not client 1: are two keys swapped"),
 ]
 
 
