@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from rounds import notebook
 
 from cflkit import __main__
+from cflkit.__main__ import main
 from cflkit.commands import cli
 from cflkit.reproduce import grid, notebooks, records, run_messages
 from cflkit.reproduce.claims import MIME
