@@ -9,7 +9,7 @@ UV := $(shell command -v uv 2>/dev/null)
 LOCK := $(if $(UV),requirements-hashed.lock,requirements.lock)
 INSTALL := $(if $(UV),'$(UV)' pip install --python '$(BIN)/python' --compile-bytecode,'$(BIN)/python' -m pip install --disable-pip-version-check)
 
-.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book dataset clean
+.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book dataset lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -101,6 +101,15 @@ book: $(READY) ## Write the notebooks, the pages and the reference as a static s
 dataset: $(READY) ## Write all run records as one Parquet file with its description into data/runs/dataset (it needs pyarrow)
 	$(INSTALL) --quiet --constraint $(LOCK) pyarrow
 	'$(BIN)/python' notebooks/src/dataset.py
+
+# Of PyTorch's own packages, uv takes other files for UV_TORCH_BACKEND: these have no hashes
+lock: $(READY) ## Renew the tested versions, and the hashes of their files (it needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --no-emit-index-url --no-annotate \
+		--no-header --quiet --generate-hashes --upgrade --output-file .venv/lock
+	{ grep '^#' requirements.lock; sed '/^ *--hash/d; s/ \\$$//' .venv/lock; } > .venv/plain
+	{ grep '^#' requirements-hashed.lock; awk '/^[^ ]/ {bare = /^(torch|torchvision|triton)==/; if (bare) sub(/ \\$$/, "")} \
+		!bare || /^[^ ]/' .venv/lock; } > .venv/hashed
+	mv .venv/plain requirements.lock && mv .venv/hashed requirements-hashed.lock
 
 clean: ## Remove the environment and data/runs but for yours (your lessons, downloads and the checkpoints of notebooks stay)
 	rm -rf .venv
