@@ -3,23 +3,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-# uv where it is found, else pip: the same versions, several times as fast
+# uv where it is found, else pip: the same versions, several times as fast. Only uv checks hashes: pip
+# refuses them beside an editable package, which has none
 UV := $(shell command -v uv 2>/dev/null)
+LOCK := $(if $(UV),requirements-hashed.lock,requirements.lock)
 INSTALL := $(if $(UV),'$(UV)' pip install --python '$(BIN)/python' --compile-bytecode,'$(BIN)/python' -m pip install --disable-pip-version-check)
 
-.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book dataset clean
+.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book dataset lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Make .venv with the pinned dependencies
 
-$(READY): pyproject.toml requirements.lock
+$(READY): pyproject.toml requirements.lock requirements-hashed.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
 		|| { echo 'Python 3.11 to 3.14 is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
 	@echo 'Setting up .venv with $(if $(UV),uv,pip). This takes some minutes the first time; the README says how to make it quicker and smaller'
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
+	$(INSTALL) --quiet --constraint $(LOCK) --editable '.[dev]'
 	@touch $(READY)
 
 run: $(READY) ## Run lesson 03 (OCFL on turned digits) and print what came of it; options in ARGS, as in: make run ARGS='-p seed 1 --verbose'
@@ -99,8 +101,17 @@ book: $(READY) ## Write the notebooks, the pages and the reference as a static s
 	'$(BIN)/python' notebooks/src/book/build.py
 
 dataset: $(READY) ## Write all run records as one Parquet file with its description into data/runs/dataset (it needs pyarrow)
-	$(INSTALL) --quiet --constraint requirements.lock pyarrow
+	$(INSTALL) --quiet --constraint $(LOCK) pyarrow
 	'$(BIN)/python' notebooks/src/dataset.py
+
+# Of PyTorch's own packages, uv takes other files for UV_TORCH_BACKEND: these have no hashes
+lock: $(READY) ## Renew the tested versions, and the hashes of their files (it needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --no-emit-index-url --no-annotate \
+		--no-header --quiet --generate-hashes --upgrade --output-file .venv/lock
+	{ grep '^#' requirements.lock; sed '/^ *--hash/d; s/ \\$$//' .venv/lock; } > .venv/plain
+	{ grep '^#' requirements-hashed.lock; awk '/^[^ ]/ {bare = /^(torch|torchvision|triton)==/; if (bare) sub(/ \\$$/, "")} \
+		!bare || /^[^ ]/' .venv/lock; } > .venv/hashed
+	mv .venv/plain requirements.lock && mv .venv/hashed requirements-hashed.lock
 
 clean: ## Remove the environment and data/runs but for yours (your lessons, downloads and the checkpoints of notebooks stay)
 	rm -rf .venv

@@ -83,6 +83,12 @@ def test_every_requirement_is_pinned_within_its_range():
             requirement = Requirement(line)
             [version] = pinned[canonicalize_name(requirement.name)].specifier
             assert requirement.specifier.contains(version.version), line
+    text = (PROJECT / "requirements-hashed.lock").read_text()
+    files = r"((?: \\\n    --hash=sha256:[0-9a-f]{64})*)"
+    hashes = dict(re.findall(rf"^([^#\n]+?){files}$", text, re.M))
+    assert list(hashes) == [line for line in LOCK.splitlines() if not line.startswith("#")]
+    bare = {pin.partition("==")[0] for pin in hashes if not hashes[pin]}
+    assert bare == {"torch", "torchvision", "triton"}, "all but what PyTorch's own server has, too"
 
 
 SOURCES = sorted((PROJECT / "notebooks" / "src").rglob("*.py"))
