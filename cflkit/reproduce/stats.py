@@ -55,8 +55,7 @@ def average_ranks(scores: pd.DataFrame, higher_is_better: bool) -> pd.Series:
     ValueError
         A score is missing.
     """
-    if scores.isna().any(axis=None):
-        absent = scores.columns[scores.isna().any()].tolist()
+    if absent := scores.columns[scores.isna().any()].tolist():
         raise ValueError(f"ranks need a score of every method in every block; missing in {absent}")
     ranks = scores.rank(axis=1, ascending=not higher_is_better).mean()
     return ranks.sort_values(kind="stable")
