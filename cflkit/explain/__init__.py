@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from captum.attr import LayerAttribution, LayerGradCam
 from torch import Tensor, nn
 
 from cflkit._bounds import checked_seed
@@ -81,12 +80,12 @@ def gradcam(network: nn.Module, images: Tensor, classes: Tensor, layer: str) -> 
     ValueError
         There is no such layer, its output has no height and width, or see `evaluating`.
     """
-    parts = []
+    attr, parts = import_package("captum.attr"), []
     with evaluating(network, images, classes):
-        explainer = LayerGradCam(network, spatial_layer(network, images[:1], layer))
+        explainer = attr.LayerGradCam(network, spatial_layer(network, images[:1], layer))
         for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
             small = explainer.attribute(inputs, target, relu_attributions=True)
-            large = LayerAttribution.interpolate(small, images.shape[-2:], "bilinear")
+            large = attr.LayerAttribution.interpolate(small, images.shape[-2:], "bilinear")
             parts.append(large.detach()[:, 0])
     maps = torch.cat(parts)
     largest = maps.amax(dim=(1, 2), keepdim=True)

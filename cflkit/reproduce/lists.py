@@ -25,13 +25,12 @@ def grids() -> list[Row]:
         jobs = grid.jobs_of(name)
         folders = [folder for job in jobs if (folder := records.folder(job.run)) is not None]
         costs = [record.provenance for record in records.read_all(folders)]
-        minutes = [cost["minutes"] for cost in costs]
         rows.append(
             {
                 "table": name,
                 "runs": len(jobs),
                 "done": len(costs),
-                "minutes": round(mean(minutes), 1) if minutes else None,
+                "minutes": round(mean(cost["minutes"] for cost in costs), 1) if costs else None,
                 "computed on": ", ".join(sorted({cost["device"] for cost in costs})) or None,
                 "what it is": grid.about(name),
             }

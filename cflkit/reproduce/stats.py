@@ -55,8 +55,7 @@ def average_ranks(scores: pd.DataFrame, higher_is_better: bool) -> pd.Series:
     ValueError
         A score is missing.
     """
-    if scores.isna().any(axis=None):
-        absent = scores.columns[scores.isna().any()].tolist()
+    if absent := scores.columns[scores.isna().any()].tolist():
         raise ValueError(f"ranks need a score of every method in every block; missing in {absent}")
     ranks = scores.rank(axis=1, ascending=not higher_is_better).mean()
     return ranks.sort_values(kind="stable")
@@ -114,8 +113,9 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
 
 def cliques(alike: pd.DataFrame) -> list[list[Any]]:
     """Find the maximal sets of two or more methods whose pairs are all alike, in their order."""
-    import networkx
-
-    graph = networkx.from_numpy_array(alike.to_numpy() & ~np.eye(len(alike), dtype=bool))
-    members = sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)
-    return [alike.index[clique].tolist() for clique in members]
+    sets = {frozenset[int]()}
+    for method, row in enumerate(alike.to_numpy()):  # the maximal sets among the methods so far
+        sets |= {members & {*np.flatnonzero(row)} | {method} for members in sets}
+        sets = {members for members in sets if not any(members < other for other in sets)}
+    cliques = sorted(map(sorted, sets))
+    return [alike.index[clique].tolist() for clique in cliques if len(clique) > 1]

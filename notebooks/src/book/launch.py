@@ -18,6 +18,8 @@ BRANCH = "gh-pages"
 # Colab gets the tested versions of what computes, and keeps those that its own code depends on. Its
 # PyTorch fits its GPUs, takes minutes to replace, and is newer than the oldest that the kit takes
 COLABS = {"pandas", "torch"}
+# What computes, and does not come with the kit alone
+MORE = {"captum"}
 # Markdown's links and images: a mark for images, the words, and the target
 LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
@@ -79,6 +81,7 @@ def for_colab(notebook: dict, page: Path, repository: str, commit: str) -> dict:
 def pins() -> list[str]:
     """Return the tested versions of the packages that compute, such as ``numpy==2.4.6``."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]} - COLABS
+    needed = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
+    needed = (needed | MORE) - COLABS
     lock = (PROJECT / "requirements.lock").read_text(encoding="utf-8")
     return [line for line in lock.splitlines() if line.partition("==")[0] in needed]
