@@ -105,7 +105,8 @@ for ax, client in zip(axes, (0, 3, 6), strict=True):
     ax.axhline(0, color="black", linewidth=0.8)
     ax.set(xticks=range(10), xlabel="class", title=f"client {client}")
 axes[0].set_ylabel("change of the bias")
-figure.suptitle("The biases go up for the classes that a client has, and down for all others")
+title = "The biases go up for the classes that a client has, and down for all others"
+figure.suptitle(plots.finding(title, np.array_equal(biases > 0, held)))
 plots.show(
     figure,
     1,
@@ -407,7 +408,11 @@ ax.set_xticks(places, marks, fontsize=8)
 for line, text in ((-0.075, "σ"), (-0.125, "ε")):
     ax.text(-0.02, line, text, transform=ax.transAxes, ha="right", va="center", fontsize=9)
 ax.set(ylabel="AUC or ARI", ylim=(-0.1, 1.05))
-ax.set_title("What is hidden depends on what is sought, and for how long", loc="left")
+# Whether one round hides the groups at some noise at which the sum or the labels tell
+hidden = np.array(in_one) < 0.5
+depends = (hidden & (np.array(in_all) == 1)).any() and (hidden & (np.array(read) > 0.8)).any()
+title = "What is hidden depends on what is sought, and for how long"
+ax.set_title(plots.finding(title, depends), loc="left")
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
 plots.show(
     figure,
