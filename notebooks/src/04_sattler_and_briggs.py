@@ -254,9 +254,11 @@ axes[0].annotate("too high: groups merge", (1.2, 1.1), fontsize=9)
 axes[0].annotate("too low: groups in pieces", (1.2, 0.1), fontsize=9)
 if not np.isnan(windows[run.lr][2:6]).any():
     axes[0].annotate("any cut here is right", (3.4, 0.66), fontsize=9, color="#00543D")
-figure.suptitle(
-    "The right cut moves with the round; how far depends on the learning rate", fontsize=10
-)
+early, late = (min(t, run.rounds) for t in (3, 20))
+# Whether the window of a late round begins above that of an early one
+moves = [ends[late - 1, 0] > ends[early - 1, 1] for ends in windows.values()]
+title = "The right cut moves with the round; how far depends on the learning rate"
+figure.suptitle(plots.finding(title, moves[0] and not moves[1]), fontsize=10)
 plots.show(
     figure,
     2,
@@ -264,7 +266,6 @@ plots.show(
     "Two charts of a green band over rounds. At the larger learning rate the band first sinks a little and then climbs, so that "
     "the dashed line at 0.6 leaves it. At the smaller rate the band sinks and rises again, and holds the line in all or most rounds.",
 )
-early, late = (min(t, run.rounds) for t in (3, 20))
 for t in (early, late):
     low, high = windows[run.lr][t - 1]
     right = f"right from {low:.2f} to {high:.2f}" if low < high else "no cut is right"

@@ -162,12 +162,14 @@ kinds = {
     "images of another client": (distant, np.arange(len(truth[distant]))),
 }
 figure, axes = plt.subplots(1, 3, figsize=(8, 1.55))
+mean_errors = []
 for (title, (client, which)), ax in zip(kinds.items(), axes, strict=True):
     if not len(which):
         ax.set_title(f"{title}:\nthere are none", fontsize=9)
         ax.set_axis_off()
         continue
     error = errors[client][0, which].mean()
+    mean_errors.append(error)
     job = Jobs(method.local_models[0][:1], torch.tensor([0]), torch.tensor([client]))
     back = federation.predict(job, "train")[0][which[:5]].cpu().view(-1, *images.shape)
     seen = images.images[split.train[client][which[:5]]]
@@ -177,7 +179,9 @@ for row, name in enumerate(("original", "reconstructed")):
     place = {"transform": axes[0].transAxes, "ha": "right", "va": "center", "fontsize": 9}
     axes[0].text(-0.02, 0.75 - 0.5 * row, name, **place)
 figure.get_layout_engine().set(wspace=0.12)
-figure.suptitle("A network reconstructs best what it has seen most", fontsize=10)
+title = "A network reconstructs best what it has seen most"
+best = all(mean_errors[0] < other for other in mean_errors[1:])
+figure.suptitle(plots.finding(title, best), fontsize=10)
 plots.show(
     figure,
     1,
@@ -189,7 +193,7 @@ plots.show(
 
 # %% [markdown]
 # The network can draw its usual digit, and little else: from other digits it makes the same digit again, or a grey blur. So an error says: *I have seen many of these*, or *I have not*. But no fixed bound is right, because some digits are harder to draw
-# than others. So the paper compares every foreign network with the cluster's own one, whose errors are the usual ones here.
+# than others. So the paper compares every foreign network with the cluster's own network, whose errors show what is usual for its images.
 #
 # Take a local cluster, its own network $q$, and a network $r$ of another client. On image $k$ of this cluster their errors
 # differ by $d_k = \lvert e_k^{\,q} - e_k^{\,r} \rvert$. These differences are scaled to lie between 0 and 1. The client
@@ -197,7 +201,7 @@ plots.show(
 #
 # $$\tilde d_k = \frac{d_k - \min d}{\max d - \min d}, \qquad \Pr\{\, \tilde d_k \le \vartheta \,\} \ge \alpha = 0.75.$$
 #
-# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits disagree on many images, by all amounts.
+# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits disagree on many images, by small and large amounts.
 #
 # The owner of $r$ asks the same about the images of its own cluster. If both agree, the two clusters are **associated**. (The
 # paper writes θ for ϑ, but in the other lessons θ is a model.)
@@ -245,17 +249,20 @@ alike = foreign & (names[:, None] == names) & (names >= 0)
 def two_networks(asked, same, other):
     """Draw how far the errors of two foreign networks are from those of a cluster's own."""
     figure, axes = plt.subplots(1, 2, figsize=(7.6, 2.7), sharey=True)
-    figure.suptitle("Networks of the same digit err alike", fontsize=10)
+    shares = []  # of the differences that lie within ϑ
     for ax, r, digit in zip(axes, (same, other), ("the same digit", "another digit"), strict=True):
         both = errors[clusters.owner[asked]][[asked, r]][:, clusters.samples[asked]]
         d = np.asarray(scaled_differences(both[0], both[1:]))[0]
         within = (d <= run.threshold).mean()
+        shares.append(within)
         ax.hist(d, bins=np.linspace(0, 1, 26), color=plots.COLOURS[0])
         ax.axvline(run.threshold, color=plots.COLOURS[1], linestyle="--")
         ax.text(run.threshold + 0.02, 0.85, "ϑ", transform=ax.get_xaxis_transform(), fontsize=12)
         verdict = "agrees" if within >= 0.75 else "refuses"
         ax.set_title(f"{digit}: {100 * within:.0f} % within ϑ, so the owner {verdict}", fontsize=9)
         ax.set(xlabel="scaled difference of errors", ylabel="images" if r == same else None)
+    title = "Networks of the same digit err alike"
+    figure.suptitle(plots.finding(title, shares[0] >= 0.75 > shares[1]), fontsize=10)
     plots.show(
         figure,
         2,
@@ -357,7 +364,7 @@ plots.show_frames(
 
 # %% [markdown]
 # In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits, and nobody
-# told it that there are ten. (But we chose ϑ by looking at this figure; see the end.) With the defaults, only two clusters
+# told it that there are ten. (But we chose ϑ with this figure; see the end.) With the defaults, only two clusters
 # find each other at ϑ = 0.2. With a larger ϑ, one wrong line joins two digits, and at 0.6 four communities are left.
 
 # %% [markdown]
@@ -447,8 +454,8 @@ alone, together = refined(method, first, general)
 print(f"ACC: first {accuracy(first):.2f}, alone {alone:.2f}, with communities {together:.2f}")
 
 # %% [markdown]
-# A misplaced image is one of few where it lies, whereas most images like it lie in another local cluster of the same client, whose
-# network reconstructs it better. So a client can correct much by itself, and the communities add a little.
+# A misplaced image is rare where it lies. Most images like it lie in another local cluster of the same client, and the
+# network of that cluster reconstructs it better. So a client can correct much by itself, and the communities add a little.
 #
 # ## The loop, and when it stops
 #
@@ -508,7 +515,10 @@ for number, (name, heights) in enumerate(bars.items()):
     ax.bar_label(drawn, fmt="%.2f", fontsize=8)
 ax.set_xticks((0, 1), ("random errors", "errors of k-means"))
 ax.set(ylim=(0, 1.12), ylabel="mean ACC of the clients")
-ax.set_title("Here, random errors can be corrected, and those of k-means mostly stay", loc="left")
+# The share of the wrong images that is corrected at the end
+gains = [(end - begin) / max(1 - begin, 1e-9) for begin, _, end in zip(*bars.values(), strict=True)]
+title = "Random errors can be corrected, and those of k-means mostly stay"
+ax.set_title(plots.finding(title, gains[0] > 0.5 > gains[1]), loc="left")
 figure.legend(loc="outside lower center", ncols=3)
 plots.show(
     figure,
@@ -546,7 +556,7 @@ print("reconstructed better elsewhere: random {}, k-means {}".format(*told))
 # ## Who chooses ϑ?
 #
 # We chose ϑ with Figure 3, where we see the truth. Is the same ϑ right for other data? We give the same clients 40 images of each class, of which no
-# two clients share any, and count again.
+# two clients share any.
 
 # %% tags=["nbval-check-output"]
 few, apart = share_out(samples=40, overlap=0.0)

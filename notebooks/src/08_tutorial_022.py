@@ -253,9 +253,11 @@ figure, axes = plt.subplots(1, 3, figsize=(7.4, 2.6))
 for ax, kind, matrix in zip(axes, sent, matrices, strict=True):
     plots.divergence(matrix, split.clusters, ax, vmax=float(matrix.max()) or 1)
     ax.set(title=kind, xticks=[], yticks=[], xlabel="", ylabel="")
-figure.suptitle(
-    "Gradients and models show the groups before the first round; losses do not", fontsize=10
-)
+title = "Gradients and models show the groups before the first round; losses do not"
+# Whether the client that is nearest to each client is of its group
+nearest = [np.argmin(m + np.diag(np.full(len(m), np.inf)), axis=1) for m in matrices]
+shown = [(split.clusters[others] == split.clusters).all() for others in nearest]
+figure.suptitle(plots.finding(title, shown[0] and shown[2] and not shown[1]), fontsize=10)
 plots.show(
     figure,
     2,

@@ -86,8 +86,8 @@ federation, truth = clients_of("four")
 # - **OCFL** (Zuziak et al.): with clients whose updates point in similar directions, from the first rise of the temperature on. (We use HDBSCAN; the papers also try k-means, [affinity propagation](99_glossary.ipynb#affinity-propagation) and [mean shift](99_glossary.ipynb#mean-shift).)
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. In every round, each client picks the model that has the lowest loss on its own images.
 # - **pFedGraph** (Ye et al.): this method has no clusters. Each client gets its own weights, which are larger for clients with similar updates.
-# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images do not look strange to a network, up to a threshold. (We set the threshold half-way between its largest score
-#   within groups and its smallest score between groups. On four angles the two overlap, so this is a compromise. A server could not even do this, because it does not know the groups.)
+# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look less strange to its network than a threshold allows. We set the threshold half-way between its largest score
+#   within groups and its smallest score between groups. On four angles the two overlap, so this is a compromise. A server could not even do this, because it does not know the groups.
 #
 # `mixing.watched` lets each method run as usual, and measures a matrix after each round.
 
@@ -129,8 +129,8 @@ plots.save(figure, "09_which_is_which")
 plt.close(figure)
 
 # %% [markdown]
-# **Predict.** Draw a square of 20 by 20 cells. Make the cell in row $i$ and column $j$ darker, the more of client $j$'s trained model is in the
-# next model of client $i$. What do FedAvg and Local look like? And OCFL, before and after it clusters? And IFCA in round 1?
+# **Predict.** Draw a square of 20 by 20 cells. The more of client $j$'s trained model is in the
+# next model of client $i$, the darker is the cell in row $i$ and column $j$. What do FedAvg and Local look like? And OCFL, before and after it clusters? And IFCA in round 1?
 #
 # Move the slider of Figure 1.
 
@@ -274,7 +274,9 @@ for name in order:
 axes[1].set(xlabel="mean accuracy", xlim=(min(0.6, *accuracy.values()), 1))
 axes[1].grid(alpha=0.3)
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-figure.suptitle("Best: average with your whole group, and with nobody else", fontsize=10)
+title = "Best: average with your whole group, and with nobody else"
+alone, _, foreign = shares[order[-1]]  # of the best method
+figure.suptitle(plots.finding(title, alone < 0.3 and foreign < 0.05), fontsize=10)
 plots.show(
     figure,
     2,
@@ -288,7 +290,7 @@ plots.show(
 # has found the groups. After that, all three average within the groups.
 #
 # Weight from other groups (pink) hurts, because their models have learned digits that are turned differently. FedAvg has three quarters of it, and is last, 11 points below Local. A client that trains alone (all black) does not use the images of
-# its four partners, so Local is far below the best. In EMD-CFL, half of the weight hurts and the other half helps, and here it ends near Local. So there are two questions about any
+# its four partners, so Local is far below the best. In EMD-CFL, half of the weight hurts and the other half helps, and here it ends near Local. This gives two questions about any
 # method: *how much weight from other groups is left, and how many partners does a client have?*
 #
 # ## Where EMD-CFL works
@@ -318,7 +320,8 @@ for ax, (title, method, groups, (low, high)) in zip(axes, settings, strict=True)
     gap = "a gap" if low < high else "no gap"
     ax.set_title(f"{title}\nscores within ≤ {low:.2f}, between ≥ {high:.2f}: {gap}", fontsize=9)
     ax.set(xticks=[], yticks=[])
-figure.suptitle("EMD-CFL's blocks need groups that look strange to each other", fontsize=10)
+title = "EMD-CFL's blocks need groups that look strange to each other"
+figure.suptitle(plots.finding(title, within > between and inside < outside), fontsize=10)
 plots.show(
     figure,
     3,
@@ -367,9 +370,11 @@ if len(watched["OCFL"].models) > 1:
 axes[0].set(xlabel="round", ylabel="weight from other groups", ylim=(-0.05, 1))
 axes[1].set(xlabel="round", ylabel="mean accuracy", ylim=(min(0.2, table["accuracy"].min()), 1))
 figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=8)
-figure.suptitle(
-    "OCFL's accuracy jumps in the round in which it stops averaging with other groups", fontsize=10
-)
+title = "OCFL's accuracy jumps in the round in which it stops averaging with other groups"
+of_ocfl = table[table["method"] == "OCFL"].set_index("round")["accuracy"]
+jumps = clustered > 1 and of_ocfl[clustered] - of_ocfl[clustered - 1] > 0.1
+clusters = len(watched["OCFL"].models) > 1
+figure.suptitle(plots.finding(title, clusters and jumps), fontsize=10)
 plots.show(
     figure,
     4,

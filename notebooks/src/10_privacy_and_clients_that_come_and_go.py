@@ -105,7 +105,8 @@ for ax, client in zip(axes, (0, 3, 6), strict=True):
     ax.axhline(0, color="black", linewidth=0.8)
     ax.set(xticks=range(10), xlabel="class", title=f"client {client}")
 axes[0].set_ylabel("change of the bias")
-figure.suptitle("The biases go up for the classes that a client has, and down for all others")
+title = "The biases go up for the classes that a client has, and down for all others"
+figure.suptitle(plots.finding(title, np.array_equal(biases > 0, held)))
 plots.show(
     figure,
     1,
@@ -187,7 +188,7 @@ plt.close(figure)
 alone = simulation.run({"Local": methods.make("local")}, federation, run.rounds, progress=False)
 rows = {}
 for noise in run.noises:
-    # The same clients, but each of them clips its updates and adds noise before it sends them
+    # Each client clips its updates and adds noise before it sends them
     noisy = federation.with_hooks(Privacy(run.clip, noise, run.seed))
     servers = {
         "FedAvg": methods.make("fedavg"),
@@ -341,7 +342,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (OCFL clustered in one of them, with an ARI of 0), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
+# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55, and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
 # sum of such updates has the squared norm $t^2 C^2$ if they keep their direction, and that of the noise has about $t\,\sigma^2 C^2 P$. So the cosine becomes about
 #
 # $$\rho' \approx \frac{\rho}{1 + \sigma^2 P / t}, \qquad \text{plus a random part of about } \frac{1}{\sqrt P}.$$
@@ -372,7 +373,7 @@ for t in (1, run.rounds):
 # ## What has the sum cost the clients?
 #
 # Nothing. The sum has not raised ε. The server computed the sums from what it had received, and asked nobody for more. A guarantee of differential privacy holds for *everything* that can be computed from what was sent. This is called
-# **post-processing**. The ε below the slider of Figure 2 was for all ten rounds from the beginning, so it covered this server, too. (For $T$ rounds, ε depends on $\sqrt T / \sigma$. This is 1 divided by the noise $\sigma / \sqrt T$ of our sums.) The groups were
+# **post-processing**. The ε below the slider of Figure 2 was for all ten rounds from the beginning, so it covered this server, too. The groups were
 # not protected by the noise. The first server had only failed to find them.
 #
 # What does the noise protect then? For each $\sigma$, we repeat the attack of Figure 1 on the nine clients. For each client we compare a class that it has with a class that it does not have:
@@ -407,7 +408,9 @@ ax.set_xticks(places, marks, fontsize=8)
 for line, text in ((-0.075, "σ"), (-0.125, "ε")):
     ax.text(-0.02, line, text, transform=ax.transAxes, ha="right", va="center", fontsize=9)
 ax.set(ylabel="AUC or ARI", ylim=(-0.1, 1.05))
-ax.set_title("What is hidden depends on what is sought, and for how long", loc="left")
+title = "What is hidden depends on what is sought, and for how long"
+depends = any(a < 0.5 < 0.8 < min(b, c) for a, b, c in zip(in_one, in_all, read, strict=True))
+ax.set_title(plots.finding(title, depends), loc="left")
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
 plots.show(
     figure,
@@ -421,8 +424,8 @@ plots.show(
 # Read the numbers below the axis. With the defaults, where one round hides the groups, ε is in the thousands, and nothing is guaranteed. Labels can still be read there. Even with the largest noise of the figure, ε is far above 10, and by then the oracle is worse than clients alone.
 # So for these few clients, noise on each update has no good setting: what protects costs more than the federation gives.
 #
-# > **An honest limit.** One draw of clients proves little. So the claims below were counted on twenty other draws, which nobody had seen when the claims were written.
-# > And we show *local* noise, one small network, one clusterer for the sums and one attack. With a larger network, less noise hides the groups of one round. A server that all clients trust can add noise once, to a mean of thousands of clients, and then a useful ε is possible. But to cluster, this server must look at single updates, and these then have
+# > **An honest limit.** The claims below were counted on twenty other draws, which nobody had seen when the claims were written.
+# > We show *local* noise, one small network, one clusterer for the sums and one attack. With a larger network, less noise hides the groups of one round. A server that all clients trust can add noise once, to a mean of thousands of clients, and then a useful ε is possible. But to cluster, this server must look at single updates, and these then have
 # > no noise ([10b](10b_privacy_and_change_controls.ipynb#why-the-clusters-go-first) computes both).
 #
 # ## What we saw
