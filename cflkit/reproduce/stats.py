@@ -113,9 +113,8 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
 
 def cliques(alike: pd.DataFrame) -> list[list[Any]]:
     """Find the maximal sets of two or more methods whose pairs are all alike, in their order."""
-    sets = {frozenset[int]()}
-    for method, row in enumerate(alike.to_numpy()):  # the maximal sets among the methods so far
-        sets |= {members & {*np.flatnonzero(row)} | {method} for members in sets}
-        sets = {members for members in sets if not any(members < other for other in sets)}
-    cliques = sorted(map(sorted, sets))
-    return [alike.index[clique].tolist() for clique in cliques if len(clique) > 1]
+    import networkx
+
+    graph = networkx.from_numpy_array(alike.to_numpy() & ~np.eye(len(alike), dtype=bool))
+    members = sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)
+    return [alike.index[clique].tolist() for clique in members]
