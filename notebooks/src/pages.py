@@ -110,21 +110,25 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
 
 
 def of_the_map(runs: pd.DataFrame) -> dict[str, str]:
-    """Build the oracle's table of the failure map, and the table of those who are worse off."""
+    """Build the oracle's table of the failure map, and the table of those who are worse off.
+
+    The latter has the situations in which all rows say who is worse off.
+    """
     oracle = runs[runs["method"] == "Oracle"].assign(method="Mine")
-    known = runs.loc[runs["situation"] != "k"]
-    numbers = (
-        known[["accuracy", *compare.COMPARED]]
-        .apply(pd.to_numeric, errors="coerce")
-        .groupby(known["method"])
-        .mean()
-    )
+    numbers = runs[["accuracy", *compare.COMPARED]].apply(pd.to_numeric, errors="coerce")
+    titles = (runs["situation"] + " " + runs["value"]).str.strip()
+    measured = numbers[compare.COMPARED].notna().any(axis=1).groupby(titles).all()
+    known = titles.isin(measured.index[measured]) & runs["situation"].ne("k")
+    means = numbers[known].groupby(runs["method"][known]).mean()
     rows = [
         {"method": name, "accuracy": f"{100 * row['accuracy']:.1f}"} | compare.worse(row)
-        for name, row in numbers.sort_values("accuracy", ascending=False).iterrows()
+        for name, row in means.sort_values("accuracy", ascending=False).iterrows()
     ]
-    tables = {"oracle": compare.summary(oracle), "who-pays": pd.DataFrame(rows).fillna("–")}
-    return {name: compare.markdown(table).removesuffix("\n") for name, table in tables.items()}
+    told = f"Means over three seeds, of the situations {', '.join(titles[known].unique())}:"
+    return {
+        "oracle": compare.markdown(compare.summary(oracle)).removesuffix("\n"),
+        "who-pays": f"{told}\n\n{compare.markdown(pd.DataFrame(rows).fillna('–'))}".rstrip("\n"),
+    }
 
 
 def start(name: str) -> str:
