@@ -124,7 +124,7 @@ def of_the_map(runs: pd.DataFrame) -> dict[str, str]:
         {"method": name, "accuracy": f"{100 * row['accuracy']:.1f}"} | compare.worse(row)
         for name, row in means.sort_values("accuracy", ascending=False).iterrows()
     ]
-    told = f"Means over three seeds, of the situations {', '.join(titles[known].unique())}:"
+    told = f"Measured in: {', '.join(titles[known].unique())}. Means over three seeds:"
     return {
         "oracle": compare.markdown(compare.summary(oracle)).removesuffix("\n"),
         "who-pays": f"{told}\n\n{compare.markdown(pd.DataFrame(rows).fillna('–'))}".rstrip("\n"),
