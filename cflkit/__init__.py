@@ -15,7 +15,7 @@ Which room holds what:
 
 import os
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # PyTorch then asks Linux for large pages, before its first tensor and for tensors of 2 MiB or more.
 # Otherwise a network of 25 million parameters spends a quarter of each step on fresh small pages

@@ -188,3 +188,26 @@ def test_clove_has_its_authors_clusters_and_models(starts, federate):
         np.testing.assert_allclose(done.models, theirs["models"][t], **CLOSE)
     for vectors, labels in zip(golden("clove")["vectors"], theirs["clusters"], strict=True):
         assert clove.clusters_with_models(vectors, starts).tolist() == labels.tolist()
+
+
+def test_feddrift_has_its_authors_clusters_and_weights(federate):
+    """Two looks at the mean losses of six models; in the second, all but drifted clients stay."""
+    theirs, federation = golden("feddrift"), federate()
+    padded = nn.functional.pad(torch.eye(6), (0, FIRST.shape[1] - 6))
+    for first, second, (then, now), merged in zip(
+        theirs["first"], theirs["second"], theirs["labels"], theirs["models"], strict=True
+    ):
+        method = methods.make("feddrift", start="each", period=1, weighting="equal")
+        method.setup(federation.server, FIRST[0])
+        method.models = padded
+        for t, (losses, labels) in enumerate(((first, then), (second, now)), start=1):
+            # Their columns of models are in another order
+            numbers = np.unique(then, return_inverse=True)[1] if t == 2 else np.arange(6)
+            order = [numbers[method.labels == k][0] for k in range(len(method.models))]
+            talk = method.round(t)
+            next(talk)
+            talk.send([*torch.from_numpy(losses[:, order]).flatten()])
+            found = clustering.canonical_labels(method.labels)
+            assert found.tolist() == clustering.canonical_labels(labels).tolist()
+            if t == 1:
+                np.testing.assert_allclose(method.models[method.labels, :6], merged, **CLOSE)

@@ -15,7 +15,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 from test_contract import OPTIONS, SOFT, TRUTH
 
-from cflkit import clustering, methods, simulation
+from cflkit import methods, simulation
 from cflkit.divergence import coordinates, principal_angles
 from cflkit.federation import Ask, Diverged, Jobs, without_models
 from cflkit.methods.baselines import flux, pacfl
@@ -70,10 +70,6 @@ def test_feddrift_isolates_who_drifts_and_merges_what_is_alike(federation):
     assert torch.equal(method.models[:2], kept) and len(method.models) == 3
     looked(method, federation, now[:, [0, 1, 1]] + 1, 3)
     assert method.labels.unique(return_counts=True)[1].tolist() == [1] * 6, "all have drifted"
-    method = begin("feddrift", federation, threshold=0.5, start="each", period=1)
-    looked(method, federation, 1.0 + group[:, None] + 0.1 * (1 - torch.eye(6)), 1)
-    apart = clustering.canonical_labels(method.labels).tolist()
-    assert apart == TRUTH, "the second half is harder, whatever the model"
 
 
 @pytest.fixture(scope="module")

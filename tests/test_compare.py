@@ -1,6 +1,7 @@
 """A stranger's method on the map: it meets what others met, and its tables say what is measured."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cflkit import compare, methods
@@ -47,11 +48,13 @@ def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkey
 def test_the_tables_say_what_was_measured(tmp_path, printed):
     mine = TABLE[TABLE["method"] == "Oracle"].copy()
     mine["accuracy"] = (mine["accuracy"].astype(float) - 0.001).clip(0)
-    mine.assign(method="Mine").to_csv(tmp_path / "mine.csv", index=False)
+    behind = {"worse_than_local": 0.25, "most_behind_local": 0.051}
+    mine.assign(method="Mine", **behind).to_csv(tmp_path / "mine.csv", index=False)
     folder = tmp_path / "out"
     told = printed("compare", tmp_path / "mine.csv", "-o", folder)
     own = compare.results(tmp_path / "mine.csv", folder / "results.csv")
     rows = compare.summary(own).set_index("situation")
+    assert {*rows["worse than alone"]} == {"25 % (5.1)"}
     scores = TABLE.assign(accuracy=100 * TABLE["accuracy"].astype(float))
     for place in rows.index:
         here = (scores["situation"] + " " + scores["value"]).str.strip() == place
@@ -95,7 +98,7 @@ def test_what_is_no_method_and_no_table_is_refused(name, contents, reason, tmp_p
 
 def test_a_method_that_diverged_has_no_costs():
     mine = TABLE[(TABLE["method"] == "Oracle") & (TABLE["situation"] == "base")]
-    rows = mine.assign(method="Mine", accuracy="0", trainings="", megabytes="", hurt="")
+    rows = mine.assign(method="Mine", accuracy="0", trainings="", megabytes="")
     assert "nan" not in compare.markdown(compare.summary(rows))
 
 
@@ -107,11 +110,14 @@ def test_a_method_is_told_what_it_has_options_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_hurt_are_the_clients_whose_model_alone_is_better():
+def test_it_says_which_clients_are_worse_off_and_by_how_much():
     idle = type("Idle", (FedAvg,), {"aggregate": lambda *_: None})  # it learns nothing
     base = situations.scene("base", "", 0)
-    hurt = [compare.measure(kind, base)["hurt"] for kind in (idle, methods.METHODS["local"])]
-    assert hurt == ["12", "0"]
+    rows = compare.measure({"Idle": idle(), "Local": methods.make("local")}, base)
+    idle, local = (pd.Series(rows[name]).astype(float) for name in ("Idle", "Local"))
+    assert idle["worse_than_local"] == idle["worse_than_fine_tuned"] == 1
+    assert idle["most_behind_local"] >= local["accuracy"] - idle["accuracy"]
+    assert "worse_than_local" not in local and 0 < local["worse_than_fine_tuned"] < 1
 
 
 def test_each_situation_changes_what_its_name_says():
@@ -134,9 +140,3 @@ def test_each_situation_changes_what_its_name_says():
     [first, *_] = scene("between", "").split.train
     assert [np.isin(first, base.split.train[c]).sum() for c in (0, 11)] == [count / 2] * 2
     assert {*scene("IID", "").split.clusters} == {0} and scene("k", 5).k == 5
-
-
-def test_the_page_shows_the_table_of_the_oracles_rows():
-    page = (compare.KIT / "notebooks" / "compare_your_method.md").read_text(encoding="utf-8")
-    oracle = TABLE[TABLE["method"] == "Oracle"].assign(method="Mine")
-    assert compare.markdown(compare.summary(oracle)) in page

@@ -28,8 +28,14 @@ from cflkit.simulation.evaluation import client_scores
 
 TABLE = KIT / "data" / "failures.csv"
 PLACE = ["situation", "value", "seed"]
-COSTS = ["trainings", "megabytes", "hurt"]
-COLUMNS = [*PLACE, "method", "accuracy", "ari", *COSTS, "told"]
+# The references beside which clients can be worse off, by the titles of columns in tables
+BEHIND = {"worse than alone": "local", "worse than fine-tuned": "fine_tuned"}
+COMPARED = [f"{what}_{of}" for of in BEHIND.values() for what in ("worse_than", "most_behind")]
+# What a run measures, with the forms of numbers
+MEASURED = {"accuracy": ".4f", "ari": ".3f"} | dict.fromkeys(COMPARED, ".4f")
+COSTS = {"trainings": "d", "megabytes": ".1f"}
+COLUMNS = [*PLACE, "method", *MEASURED, *COSTS, "told"]
+REFERENCES = {"Local": "local", "FedAvg-FT": "fedavg-ft"}
 # The methods of whose better one a method must not fall below: one model for all, and each alone
 PLAIN = ["FedAvg", "Local"]
 
@@ -58,22 +64,31 @@ def arguments(kind: type[Method], scene: Scene) -> dict[str, Any]:
     return {name: value for name, value in truth.items() if name in names}
 
 
-def measure(kind: type[Method], scene: Scene) -> dict[str, str]:
-    """Run a method in a scene, and each client alone beside it."""
+def measure(lines: dict[str, Method], scene: Scene) -> dict[str, dict[str, str]]:
+    """Run methods in a scene, beside the `REFERENCES`; return what each has measured.
+
+    The accuracy is that of the affected clients. Who is worse is counted over all clients.
+    """
     federation = scene.federation()
-    pair = {"method": kind(**arguments(kind, scene)), "alone": methods.make("local")}
-    summary = simulation.run(pair, federation, scene.rounds, progress=False).summary()["method"]
-    if "accuracy" not in summary:
-        return {"accuracy": "0"}  # it diverged
-    scores, alone = (client_scores(method, federation)[:, 1] for method in pair.values())
-    traffic = (summary["total_bytes_down"] + summary["total_bytes_up"]) / 1e6
-    return {
-        "accuracy": f"{scores[scene.affected].mean():.4f}",
-        "ari": f"{summary['ari']:.3f}" if "ari" in summary else "",
-        "trainings": str(summary["total_trainings"]),
-        "megabytes": f"{traffic:.1f}",
-        "hurt": str(int((scores < alone).sum())),
-    }
+    beside = {name: methods.make(reference) for name, reference in REFERENCES.items()}
+    history = simulation.run(
+        beside | lines, federation, scene.rounds, central_every=scene.rounds, progress=False
+    )
+    last, summaries = history.table().groupby("method").last(), history.summary()
+    rows = {}
+    for name, method in lines.items():
+        total = summaries[name]
+        if "accuracy" not in total:
+            rows[name] = {"accuracy": "0"}  # it diverged
+            continue
+        values = last.loc[name].dropna().to_dict() | {
+            "accuracy": client_scores(method, federation)[scene.affected, 1].mean(),
+            "trainings": total["total_trainings"],
+            "megabytes": (total["total_bytes_down"] + total["total_bytes_up"]) / 1e6,
+        }
+        forms = [pair for pair in (MEASURED | COSTS).items() if pair[0] in values]
+        rows[name] = {column: f"{values[column]:{form}}" for column, form in forms}
+    return rows
 
 
 def results(path: Path, output: Path, progress: Callable[[str], None] = click.echo) -> pd.DataFrame:
@@ -131,7 +146,8 @@ def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None
         for situation, value, seed in ((*place, seed) for seed in SEEDS for place in wanted):
             if (situation, str(value), str(seed)) in done:
                 continue
-            row = measure(kind, scene(situation, value, seed))
+            place = scene(situation, value, seed)
+            [row] = measure({"": kind(**arguments(kind, place))}, place).values()
             key = dict(zip(PLACE, (situation, value, seed), strict=True))
             writer.writerow(key | about | row)
             progress(f"{situation} {value}, seed {seed}: accuracy {row['accuracy']}")
@@ -150,9 +166,9 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
     The place is that of the mean over seeds, among all methods. The ``gain`` has the points above
     the better one of FedAvg and clients alone, and the method ``breaks`` where it is below in every
-    seed. What a run has measured follows: its trainings and megabytes, and ``hurt``, the clients of
-    which it leaves the model worse than that of the client alone. All are means over seeds. The
-    last column says what the method is told of the true clusters.
+    seed. Two columns say what share of clients the method leaves worse than alone, and worse than
+    with fine-tuned FedAvg; in brackets, by how many points the worst. What a run has cost follows.
+    All are means over seeds. The last column says what the method is told of the true clusters.
     """
     name, rows = runs["method"].iloc[0], []
     for place, scores in accuracies(runs).groupby(level=["situation", "value"], sort=False):
@@ -165,11 +181,21 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
             gains = scores[name] - scores[PLAIN].max(axis=1)
             row |= {"gain": f"{gains.mean():+z.1f}", "breaks": "breaks" * bool((gains < 0).all())}
         here = runs[(runs["situation"] == place[0]) & (runs["value"] == place[1])]
-        # A method that has diverged has no costs
-        spent = here.reindex(columns=COSTS).apply(pd.to_numeric, errors="coerce").mean().dropna()
-        row |= {cost: f"{mean:.1f}" for cost, mean in spent.items()}
-        rows.append(row | here.iloc[0].filter(["told"]).to_dict())
+        # A method that has diverged has only an accuracy
+        numbers = here.reindex(columns=COLUMNS).apply(pd.to_numeric, errors="coerce").mean()
+        spent = {cost: f"{numbers[cost]:.1f}" for cost in COSTS if pd.notna(numbers[cost])}
+        rows.append(row | worse(numbers) | spent | here.iloc[0].filter(["told"]).to_dict())
     return pd.DataFrame(rows).fillna("")
+
+
+def worse(numbers: pd.Series) -> dict[str, str]:
+    """Say what share of clients is worse than with a reference, and by how many points at most."""
+    return {
+        title: f"{share:.0f} % ({most:.1f})"
+        for title, of in BEHIND.items()
+        for share, most in [100 * numbers[[f"worse_than_{of}", f"most_behind_{of}"]]]
+        if pd.notna(share)
+    }
 
 
 def markdown(rows: pd.DataFrame) -> str:

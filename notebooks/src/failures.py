@@ -1,29 +1,28 @@
 """Write ``data/failures.csv``: how well each method of lesson 09b does where its assumptions fail.
 
 The program executes the lesson's own cells up to its line-up, and runs all methods in each of the
-situations of `cflkit.compare` with each seed, which decides data and training. Rows that are there
-are not run again.
+situations of `cflkit.compare` with each seed, which decides data and training. Rows that say who is
+worse than with a reference are not run again.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 import torch
 
-from cflkit import methods, simulation
+from cflkit import compare, methods
 from cflkit.compare import PLACE
 from cflkit.compare.situations import SEEDS, TRUE_K, Scene, places, scene
 from cflkit.reproduce import records
 from cflkit.reproduce.records import PROJECT
-from cflkit.simulation.evaluation import client_scores
 
 sys.path.insert(0, str(PROJECT / "notebooks" / "src" / "play" / "explorers"))
 from data import lesson
 
 TABLE = PROJECT / "data" / "failures.csv"
-COLUMNS = [*PLACE, "method", "accuracy", "ari"]
+COLUMNS = [*PLACE, "method", *compare.MEASURED]
 Names = dict[str, Any]  # what the lesson's cells define
 
 
@@ -45,19 +44,14 @@ def those_of(names: Names, new: Scene) -> dict[str, methods.Method]:
     return {name: lines[name] for name in told}
 
 
-def measured(names: Names, new: Scene, only: Iterable[str]) -> list[dict[str, str]]:
-    """Run some of the methods in a scene."""
-    lines = {name: line for name, line in those_of(names, new).items() if name in only}
-    home = new.federation()
-    summary = simulation.run(lines, home, new.rounds, progress=False).summary()
-    return [
-        {
-            "method": name,
-            "accuracy": f"{client_scores(line, home)[new.affected, 1].mean():.4f}",
-            "ari": f"{summary[name]['ari']:.3f}" if "ari" in summary[name] else "",
-        }
-        for name, line in lines.items()
-    ]
+def measured(names: Names, new: Scene, only: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Run some of the methods in a scene; return the row of each."""
+    return compare.measure({n: m for n, m in those_of(names, new).items() if n in only}, new)
+
+
+def is_complete(row: Mapping[str, str]) -> bool:
+    """Tell whether a row has been measured beside both references, or beside the other one."""
+    return any(row.get(column) for column in compare.COMPARED)
 
 
 def main() -> None:
@@ -72,9 +66,9 @@ def main() -> None:
             new, key = scene(*place, seed), tuple(map(str, (*place, seed)))
             wanted = [*those_of(names, new)]
             keys += [(*key, name) for name in wanted]
-            missing = [name for name in wanted if (*key, name) not in rows]
-            for row in measured(names, new, missing) if missing else ():
-                rows[*key, row["method"]] = dict(zip(PLACE, key, strict=True)) | row
+            missing = [name for name in wanted if not is_complete(rows.get((*key, name), {}))]
+            for name, row in (measured(names, new, missing) if missing else {}).items():
+                rows[*key, name] = dict(zip(PLACE, key, strict=True)) | {"method": name} | row
             if missing:
                 print(*key, *missing, flush=True)
                 ordered = [*keys, *(k for k in rows if k not in keys)]

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 from reports import catalogue, counting, results, sentences, thresholds
 
+from cflkit import compare
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES
@@ -28,6 +29,7 @@ PAGES = tuple(
         "notebooks/results.md",
         "notebooks/a_real_federation.md",
         "notebooks/methods.md",
+        "notebooks/compare_your_method.md",
     )
 )
 # What `tests/benchmark.py` has measured for the project
@@ -102,8 +104,31 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
         "methods": of_methods(),
+        **of_the_map(compare.table(compare.TABLE)),
     }
     return parts | {name: results_table(of.rows(committed)) for name, of in results.TABLES.items()}
+
+
+def of_the_map(runs: pd.DataFrame) -> dict[str, str]:
+    """Build the oracle's table of the failure map, and the table of those who are worse off.
+
+    The latter has the situations in which all rows say who is worse off.
+    """
+    oracle = runs[runs["method"] == "Oracle"].assign(method="Mine")
+    numbers = runs[["accuracy", *compare.COMPARED]].apply(pd.to_numeric, errors="coerce")
+    titles = (runs["situation"] + " " + runs["value"]).str.strip()
+    measured = numbers[compare.COMPARED].notna().any(axis=1).groupby(titles).all()
+    known = titles.isin(measured.index[measured]) & runs["situation"].ne("k")
+    means = numbers[known].groupby(runs["method"][known]).mean()
+    rows = [
+        {"method": name, "accuracy": f"{100 * row['accuracy']:.1f}"} | compare.worse(row)
+        for name, row in means.sort_values("accuracy", ascending=False).iterrows()
+    ]
+    told = f"Measured in: {', '.join(titles[known].unique())}. Means over three seeds:"
+    return {
+        "oracle": compare.markdown(compare.summary(oracle)).removesuffix("\n"),
+        "who-pays": f"{told}\n\n{compare.markdown(pd.DataFrame(rows).fillna('–'))}".rstrip("\n"),
+    }
 
 
 def start(name: str) -> str:

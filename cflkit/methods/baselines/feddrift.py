@@ -1,11 +1,12 @@
 """FedDrift: a client whose loss rises gets a model of its own, and models that are alike merge.
 
 E. Jothimurugesan, K. Hsieh, J. Wang, G. Joshi, P. B. Gibbons: Federated learning under distributed
-concept drift. AISTATS 2023. Written from the paper's idea and read beside the authors' code
-(microsoft/FedDrift, e4ac32f, MIT), whose distance of clusters and complete linkage are here. Their
-numbers cannot come out: that code compares accuracies on random batches, and a model trains on all
-data of earlier time steps that were its clients'. Here, clients train on their present data alone,
-and a model without clients is forgotten.
+concept drift. AISTATS 2023. Written from the paper's idea, and then compared with the clustering of
+the authors' code (microsoft/FedDrift, e4ac32f, MIT), which gives the same if losses take the place
+of accuracies (``tests/golden``). Their numbers cannot come out: that code compares accuracies on
+random batches, a model trains on all data of earlier time steps that were its clients', and a
+drifted client goes on from a copy of its best model. Here, clients train on their present data
+alone, a drifted one begins anew, and a model without clients is forgotten.
 """
 
 from typing import Literal
