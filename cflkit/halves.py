@@ -55,6 +55,8 @@ class Halves:
         distributions are, and large if they differ in few ways.
     least : float
         The least ``shared`` of groups.
+    persists : bool
+        Whether a client is more like itself, in the other half, than clients typically are alike.
     """
 
     divergence: Matrix
@@ -63,6 +65,7 @@ class Halves:
     shared: float
     scatter: float
     least: float = SHARED
+    persists: bool = True
 
     @property
     def agree(self) -> bool:
@@ -72,9 +75,7 @@ class Halves:
 
 def replicated(now: Halves, before: Labels | None) -> bool:
     """Return whether the halves agree, and agreed on the same groups ``[m]`` a round before."""
-    if before is None or not now.agree:
-        return False
-    return agreement(now.labels, before) >= AGREEMENT
+    return before is not None and now.agree and agreement(now.labels, before) >= AGREEMENT
 
 
 def compare(first: Tensor, second: Tensor, clusterer: Clusterer) -> Halves:
@@ -123,7 +124,10 @@ def judge(
     by_first, by_second, labels = map(clusterer.fit_predict, distances)
     divided = by_first.any() and by_second.any() and labels.any()  # one cluster has only zeros
     agreed = agreement(by_first, by_second) if divided else 0.0
-    return Halves(distances[-1], labels, agreed, shared(kernels, labels), scatter(kernels))
+    persists = float((kernels[0] + kernels[1]).diagonal().mean() / 2)
+    typical = kernels[0][~np.eye(len(labels), dtype=bool)].std() if len(labels) > 1 else 0.0
+    parts = agreed, shared(kernels, labels, persists), scatter(kernels, persists)
+    return Halves(distances[-1], labels, *parts, persists=bool(persists > typical))
 
 
 def agreement(labels: Labels, others: Labels) -> float:
@@ -153,19 +157,18 @@ def centred(kernel: Matrix) -> Matrix:
     return centring @ kernel @ centring
 
 
-def shared(kernels: tuple[Matrix, Matrix], labels: Labels) -> float:
+def shared(kernels: tuple[Matrix, Matrix], labels: Labels, persists: float) -> float:
     """Compute how much of what persists in a client its cluster has in common (`Halves`).
 
     This is an intraclass correlation: the mean product of two members of a cluster, as a share of
-    the mean product of a client with itself.
+    the mean product of a client with itself, ``persists``.
     """
     mean = (kernels[0] + kernels[1]) / 2
     same = np.equal.outer(labels, labels) & ~np.eye(len(labels), dtype=bool)
-    persists = mean.diagonal().mean()
     return float(mean[same].mean() / persists) if persists > 0 and same.any() else 0.0
 
 
-def scatter(kernels: tuple[Matrix, Matrix]) -> float:
+def scatter(kernels: tuple[Matrix, Matrix], persists: float) -> float:
     """Compute the typical correlation of what persists in two clients (`Halves`).
 
     Both kernels estimate the product of two clients with independent noise. So the covariance of
@@ -175,6 +178,5 @@ def scatter(kernels: tuple[Matrix, Matrix]) -> float:
         return 0.0  # nobody is apart
     apart = ~np.eye(len(kernels[0]), dtype=bool)
     first, second = (kernel[apart] for kernel in kernels)
-    persists = (kernels[0] + kernels[1]).diagonal().mean() / 2
     variance = np.mean(first * second) - first.mean() * second.mean()
     return float(np.sqrt(max(variance, 0.0)) / persists) if persists > 0 else 0.0

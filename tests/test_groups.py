@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 import cflkit.groups
 from cflkit import clustering, datasets, halves, methods, simulation
 from cflkit.divergence import cosine_divergence
-from cflkit.groups import Answer, EvidenceError, as_evidence, evidence, groups, page, read
+from cflkit.groups import NOTES, Answer, EvidenceError, as_evidence, evidence, groups, page, read
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
 
@@ -71,6 +71,9 @@ def test_each_answer_is_given_where_it_is_true(kind, look):
     answer = groups(known)
     assert answer.answer == kind and answer.several == (look != "one look")
     assert bool(answer.notes) == (kind != "groups" or look in ("one look", "distances"))
+    mixed = [np.random.default_rng(t).permutation(rows) for t, rows in enumerate(known.values)]
+    warned = [NOTES[-1] in a.notes for a in (answer, groups(as_evidence(np.stack(mixed))))]
+    assert not warned[0] and warned[1] >= (look == "updates")
     if kind == "groups":
         assert answer.clusters == [client % 3 for client in range(15)] and answer.k == 3
         assert look == "one look" or 3 <= answer.rounds_needed <= known.rounds

@@ -43,6 +43,8 @@ NOTES = (
     "Only distances are known, which do not tell what persists in a client from noise: with noisy "
     "updates, clients seem more alike than they are. Give updates if you can.",
     "Groups that updates do not show, such as backdoors, would not be found.",
+    "In the other half, a client is no more like itself than like others. Either noise hides what "
+    "persists, or a row is not the same client in every round: then sort by the clients' numbers.",
 )
 TABLE = KIT / "data" / "groups.csv"
 
@@ -132,7 +134,7 @@ def groups(evidence: Evidence, clusterer: str = "hdbscan", **options: Any) -> An
         last.shared,
         last.scatter,
         between(whole, labels),
-        notes(evidence, several, grouped),
+        notes(evidence, several, grouped, last.persists),
         whole,
     )
 
@@ -174,10 +176,10 @@ def between(divergence: NDArray[np.float64], labels: Labels) -> list[int]:
     return np.flatnonzero(widths < BETWEEN * np.median(widths)).tolist()
 
 
-def notes(evidence: Evidence, several: bool, grouped: bool) -> list[str]:
+def notes(evidence: Evidence, several: bool, grouped: bool, persists: bool) -> list[str]:
     """Return what one must know to use the answer."""
     few = several and len(evidence.names) <= FEW
-    applies = (not several, few, evidence.distances, not grouped)
+    applies = (not several, few, evidence.distances, not grouped, several and not persists)
     return [note for note, holds in zip(NOTES, applies, strict=True) if holds]
 
 

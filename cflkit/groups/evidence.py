@@ -193,7 +193,8 @@ def read(path: str | Path) -> Evidence:
     if place.is_dir() and not (place / "record.json").exists():
         return of_clients(place)
     if place.is_file():
-        raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record")
+        row = "give a row per client, trained minus received parameters, by np.save"
+        raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record: {row}")
     return of_record(place)
 
 
@@ -223,7 +224,8 @@ def of_arrays(arrays: Mapping[str, Any]) -> Evidence:
     usable = [name for name in ("updates", "divergence") if name in arrays]
     usable = usable or [name for name in arrays if len(list(arrays)) == 1]
     if not usable:
-        raise EvidenceError(f"of {', '.join(arrays)}, none is named 'updates' or 'divergence'")
+        wanted = "'updates' (with a row per client) or 'divergence'"
+        raise EvidenceError(f"no array is named {wanted}, of {', '.join(arrays)}")
     names = np.asarray(arrays["clients"]).astype(str) if "clients" in arrays else np.empty(0)
     return as_evidence(arrays[usable[0]], tuple(names.tolist()) if names.ndim == 1 else ())
 
