@@ -1,11 +1,10 @@
 """Functions that draw the figures; each takes a table or a matrix and returns the Axes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
@@ -14,6 +13,9 @@ from cflkit.metrics import renamed
 from cflkit.plots.page import COLOURS, MARKERS, finding, png_of, save, show, show_frames, style
 from cflkit.plots.papers import associations, associations_key, ranges
 from cflkit.plots.updates import openings, umbrella
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "COLOURS",
@@ -128,23 +130,24 @@ def clusterings(
 
 
 def over_rounds(
-    tables: Sequence[pd.DataFrame], measure: str, label: str, axes: Axes | None = None
+    tables: Sequence["pd.DataFrame"], measure: str, label: str, axes: Axes | None = None
 ) -> Axes:
     """Draw a measure over rounds, one line per method, from the tables of one or several seeds.
 
     A line is the mean over the seeds, and its band reaches from the smallest to the largest. Lines
     have markers of their own, at different rounds, so that those in the same place stay visible.
     """
+    import pandas as pd  # only here: a lesson's first cell is there sooner
+
     axes = axes or plt.gca()
     together = pd.concat(tables).dropna(subset=[measure])
     for number, (method, rows) in enumerate(together.groupby("method", sort=False)):
         curve = rows.groupby("round")[measure].agg(["mean", "min", "max"])
         every, colour = max(len(curve) // 5, 1), COLOURS[number % len(COLOURS)]
         look: dict[str, Any] = {"color": colour, "marker": MARKERS[number % len(COLOURS)]}
-        look |= {"markersize": 5, "markevery": (number % every, every)}
-        axes.plot(curve.index, curve["mean"], label=method, **look)
-        band = curve.index, curve["min"], curve["max"]
-        axes.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
+        look |= {"label": method, "markersize": 5, "markevery": (number % every, every)}
+        axes.plot(curve.index, curve["mean"], **look)
+        axes.fill_between(curve.index, curve["min"], curve["max"], color=colour, alpha=0.15, lw=0)
     axes.set(xlabel="round", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes

@@ -5,7 +5,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -67,7 +66,8 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
         if label >= 0:
             x_label, y_label = 1.42 * np.cos(angle), 1.42 * np.sin(angle)
             axes.text(x_label, y_label, str(label), ha="center", va="center", fontsize=9)
-    edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
+    # Without edges, the text is empty, or the table has NaN
+    edges = [edge.split("-") for edge in str(row["edges"]).split("|") if "-" in edge]
     for pair in (list(map(int, edge)) for edge in edges):
         wrong = len(set(classes[pair])) > 1 or classes[pair[0]] < 0
         axes.plot(x[pair], y[pair], zorder=int(wrong), **(WRONG_EDGE if wrong else RIGHT_EDGE))
