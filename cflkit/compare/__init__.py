@@ -86,8 +86,7 @@ def measure(lines: dict[str, Method], scene: Scene) -> dict[str, dict[str, str]]
             "trainings": total["total_trainings"],
             "megabytes": (total["total_bytes_down"] + total["total_bytes_up"]) / 1e6,
         }
-        forms = [pair for pair in (MEASURED | COSTS).items() if pair[0] in values]
-        rows[name] = {column: f"{values[column]:{form}}" for column, form in forms}
+        rows[name] = {c: f"{values[c]:{form}}" for c, form in (MEASURED | COSTS).items() if c in values}
     return rows
 
 
