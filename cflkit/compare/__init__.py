@@ -86,7 +86,8 @@ def measure(lines: dict[str, Method], scene: Scene) -> dict[str, dict[str, str]]
             "trainings": total["total_trainings"],
             "megabytes": (total["total_bytes_down"] + total["total_bytes_up"]) / 1e6,
         }
-        rows[name] = {c: f"{values[c]:{form}}" for c, form in (MEASURED | COSTS).items() if c in values}
+        forms = (MEASURED | COSTS).items()
+        rows[name] = {c: f"{values[c]:{form}}" for c, form in forms if c in values}
     return rows
 
 
