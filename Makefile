@@ -62,7 +62,7 @@ test: lint staged ## Lint, types, unit, property, golden, lessons and reports (m
 MACHINES := 'ATEN_CPU_CAPABILITY=default GLIBC_TUNABLES=glibc.malloc.tcache_count=0' \
 	'ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2'
 
-nightly: lint staged ## What takes two hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed on other machines
+nightly: lint staged ## What takes hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed on other machines
 	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadfile
 	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb --perturb 1
 	'$(BIN)/python' tests/full.py --minutes 5
