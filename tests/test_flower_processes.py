@@ -360,7 +360,7 @@ def test_the_page_s_recipe_as_printed_lets_nodes_in_and_no_stranger(tmp_path):
         for client, node in enumerate((first, second)):
             key, other = f"hospital-{client}.key", f"hospital-{1 - client}.key"
             here.keep(f"hospital-{client}", node.replace(key, other))
-        assert here.done(run.replace("settings", "again"))[0] == 0
+        assert here.done(run.replace("settings.toml", "again.toml"))[0] == 0
         with pytest.raises(
             demo.DemoError, match=r"client 1: it failed: .*this node is not client 1"
         ):
