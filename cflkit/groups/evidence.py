@@ -224,7 +224,7 @@ def of_arrays(arrays: Mapping[str, Any]) -> Evidence:
     usable = [name for name in ("updates", "divergence") if name in arrays]
     usable = usable or [name for name in arrays if len(list(arrays)) == 1]
     if not usable:
-        raise EvidenceError(f"no 'updates' (rows: clients) or 'divergence': {', '.join(arrays)}")
+        raise EvidenceError(f"{', '.join(arrays)}: none is 'updates' (by client) or 'divergence'")
     names = np.asarray(arrays["clients"]).astype(str) if "clients" in arrays else np.empty(0)
     return as_evidence(arrays[usable[0]], tuple(names.tolist()) if names.ndim == 1 else ())
 

@@ -1,12 +1,12 @@
 """Write ``data/failures.csv``: how well each method of lesson 09b does where its assumptions fail.
 
 The program executes the lesson's own cells up to its line-up, and runs all methods in each of the
-situations of `cflkit.compare` with each seed, which decides data and training. Rows that say who is
-worse than with a reference are not run again.
+situations of `cflkit.compare` with each seed, which decides data and training. Rows that are there
+are not run again.
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -49,11 +49,6 @@ def measured(names: Names, new: Scene, only: Iterable[str]) -> dict[str, dict[st
     return compare.measure({n: m for n, m in those_of(names, new).items() if n in only}, new)
 
 
-def is_complete(row: Mapping[str, str]) -> bool:
-    """Tell whether a row has been measured beside both references, or beside the other one."""
-    return any(row.get(column) for column in compare.COMPARED)
-
-
 def main() -> None:
     """Add what the table lacks, one seed and situation after the other."""
     torch.set_num_threads(1)
@@ -66,7 +61,7 @@ def main() -> None:
             new, key = scene(*place, seed), tuple(map(str, (*place, seed)))
             wanted = [*those_of(names, new)]
             keys += [(*key, name) for name in wanted]
-            missing = [name for name in wanted if not is_complete(rows.get((*key, name), {}))]
+            missing = [name for name in wanted if (*key, name) not in rows]
             for name, row in (measured(names, new, missing) if missing else {}).items():
                 rows[*key, name] = dict(zip(PLACE, key, strict=True)) | {"method": name} | row
             if missing:

@@ -110,24 +110,18 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
 
 
 def of_the_map(runs: pd.DataFrame) -> dict[str, str]:
-    """Build the oracle's table of the failure map, and the table of those who are worse off.
-
-    The latter has the situations in which all rows say who is worse off.
-    """
+    """Build the oracle's table of the failure map, and the table of those who are worse off."""
     oracle = runs[runs["method"] == "Oracle"].assign(method="Mine")
-    numbers = runs[["accuracy", *compare.COMPARED]].apply(pd.to_numeric, errors="coerce")
-    titles = (runs["situation"] + " " + runs["value"]).str.strip()
-    measured = numbers[compare.COMPARED].notna().any(axis=1).groupby(titles).all()
-    known = titles.isin(measured.index[measured]) & runs["situation"].ne("k")
-    means = numbers[known].groupby(runs["method"][known]).mean()
+    met_by_all = runs[runs["situation"] != "k"]
+    numbers = met_by_all[["accuracy", *compare.COMPARED]].apply(pd.to_numeric, errors="coerce")
+    means = numbers.groupby(met_by_all["method"]).mean()
     rows = [
         {"method": name, "accuracy": f"{100 * row['accuracy']:.1f}"} | compare.worse(row)
         for name, row in means.sort_values("accuracy", ascending=False).iterrows()
     ]
-    told = f"Measured in: {', '.join(titles[known].unique())}. Means over three seeds:"
     return {
         "oracle": compare.markdown(compare.summary(oracle)).removesuffix("\n"),
-        "who-pays": f"{told}\n\n{compare.markdown(pd.DataFrame(rows).fillna('–'))}".rstrip("\n"),
+        "who-pays": compare.markdown(pd.DataFrame(rows).fillna("–")).removesuffix("\n"),
     }
 
 
