@@ -35,7 +35,7 @@ lint: $(READY) ## Style, the layers and the size of the package, the form of not
 	'$(BIN)/python' tests/code_lines.py
 
 # Two processes share the cores, and get in each other's way if each uses all of them
-check test: export OMP_NUM_THREADS := 1
+check test nightly: export OMP_NUM_THREADS := 1
 
 check: lint ## The fast lane for daily work: lint and quick tests
 	'$(BIN)/python' -m pytest tests -m 'not slow and not nightly' --hypothesis-profile quick --numprocesses 2
@@ -63,9 +63,9 @@ MACHINES := 'ATEN_CPU_CAPABILITY=default GLIBC_TUNABLES=glibc.malloc.tcache_coun
 	'ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2'
 
 nightly: lint staged ## What takes hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed on other machines
-	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadfile
+	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb --perturb 1
-	'$(BIN)/python' tests/full.py --minutes 5
+	env -u OMP_NUM_THREADS '$(BIN)/python' tests/full.py --minutes 5
 	for machine in $(MACHINES); do \
 		echo "$$machine" && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' $(WITHOUT_APPENDICES) --perturb 1 || exit 1; \
 	done
