@@ -63,7 +63,8 @@ MACHINES := 'ATEN_CPU_CAPABILITY=default GLIBC_TUNABLES=glibc.malloc.tcache_coun
 	'ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2'
 
 nightly: lint staged ## What takes hours: appendices, kept notebooks, kills, processes over sockets, the book, the last bit perturbed on other machines
-	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2 --dist loadfile --ignore tests/test_lesson_edits.py
+	'$(BIN)/python' -m pytest tests/test_lesson_edits.py -m nightly --numprocesses 2
 	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb --perturb 1
 	env -u OMP_NUM_THREADS '$(BIN)/python' tests/full.py --minutes 5
 	for machine in $(MACHINES); do \

@@ -12,7 +12,7 @@ import pytest
 from cflkit import _project
 from cflkit.reproduce.records import PROJECT
 
-pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("book")]
+pytestmark = pytest.mark.nightly
 
 
 class Page:

@@ -30,9 +30,6 @@ from cflkit.flower import demo, keys, node, server
 from cflkit.flower.settings import APP, Settings
 from cflkit.partition import PartitionError
 
-# Servers and nodes are slow to meet where two such tests run at once
-pytestmark = pytest.mark.xdist_group("flower")
-
 ROOT = Path(__file__).parent.parent
 SMALL = {"clients": 2, "partition": "quarter-turn:samples=40", "methods": "fedavg"}
 

@@ -20,9 +20,6 @@ from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parse_yaml, read_yaml
 
-# One process keeps what the tests share
-pytestmark = pytest.mark.xdist_group("grid")
-
 TABLE = "ocfl/table-1"
 LESSON = grid.NOTEBOOKS / "03b_ocfl_controls.ipynb"
 TINY = worker.SMALL | {"rounds": 100, "only": ["FedAvg", "OCFL-HDB", "local"]}
