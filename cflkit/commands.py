@@ -22,8 +22,7 @@ from click.shell_completion import CompletionItem
 
 import cflkit
 from cflkit._bounds import Mistake, hint
-from cflkit._files import check_regular
-from cflkit._project import EXTRA, IS_CLONE, KIT, MORE
+from cflkit._project import EXTRA, IS_CLONE, KIT, MORE, check_regular
 from cflkit.reproduce import grid, lists, notebooks, records
 from cflkit.reproduce.notebooks import RUNS
 from cflkit.reproduce.parameters import ParameterError, matching

@@ -31,8 +31,7 @@ import pandas as pd
 
 from cflkit import _project
 from cflkit._bounds import MOST
-from cflkit._files import check_regular
-from cflkit._project import PROJECT
+from cflkit._project import PROJECT, check_regular
 from cflkit.commands import COUNT, NOTEBOOK, pairs
 from cflkit.federation import usable_cores
 from cflkit.reproduce import claims, notebooks, records

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pages
 import pytest
 
-from cflkit.reproduce import grid, ledger, lists, notebooks, records, replay, schema
+from cflkit.reproduce import grid, ledger, lists, notebooks, records, replay
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.values import read_yaml
@@ -92,7 +92,7 @@ def test_records(tmp_path):
             (folder / file).write_bytes(altered(chance, (folder / file).read_bytes()))
         if sealed:
             contents = json.loads((folder / "record.json").read_text())
-            (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
+            (folder / "record.json").write_text(json.dumps(records.sealed(contents, folder)))
         for found in records.read_all([folder]):
             taken += sealed
             if not sealed:

@@ -12,7 +12,7 @@ from rounds import played
 
 from cflkit import _project
 from cflkit.federation import machine
-from cflkit.reproduce import ledger, records, schema
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 
@@ -100,7 +100,7 @@ def test_a_damaged_or_edited_record_is_named_and_left_out_and_the_others_stay(fi
     no_seed = contents | {"parameters": contents["parameters"] | {"seed": []}}
     edited = contents | {"more": 1}, contents | {"summary": {}}, without
     texts = '{"parameters": ', "[]", '{"a":' * 9999
-    for text in (*texts, *map(json.dumps, (*edited, schema.sealed(no_seed, folder)))):
+    for text in (*texts, *map(json.dumps, (*edited, records.sealed(no_seed, folder)))):
         record.write_text(text)
         with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
             records.read(folder)
@@ -113,7 +113,7 @@ def test_a_damaged_or_edited_record_is_named_and_left_out_and_the_others_stay(fi
     reasons = {"": "missing or damaged", "method,time\nOCFL,1\n": "needs the columns"}
     for bad_rows, message in reasons.items():
         table.write_text(bad_rows)
-        record.write_text(json.dumps(schema.sealed(contents, folder)))
+        record.write_text(json.dumps(records.sealed(contents, folder)))
         with pytest.raises(ParameterError, match=rf"rounds\.csv .*{message}"):
             _ = records.read(folder).rounds
     record.unlink()

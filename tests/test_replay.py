@@ -11,7 +11,7 @@ from rounds import played
 
 from cflkit import datasets
 from cflkit.__main__ import main
-from cflkit.reproduce import ledger, lists, records, replay, schema
+from cflkit.reproduce import ledger, lists, records, replay
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.replay import DIFFERENT, ROUNDED, SAME
@@ -47,7 +47,7 @@ def change(record, method, round, column, value):
 def seal(folder, **changes):
     """Change the contents of a record, and write digests that agree with them."""
     contents = json.loads((folder / "record.json").read_text()) | changes
-    (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
+    (folder / "record.json").write_text(json.dumps(records.sealed(contents, folder)))
 
 
 @pytest.mark.slow

@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 
 from cflkit import methods, plots, simulation
 from cflkit._bounds import Mistake
-from cflkit._files import check_regular
-from cflkit._project import KIT
+from cflkit._project import KIT, check_regular
 from cflkit.compare.situations import SEEDS, Scene, places, scene
 from cflkit.methods.base import Method
 from cflkit.reproduce import stats

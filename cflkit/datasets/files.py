@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit._bounds import Mistake
-from cflkit._files import expanded
-from cflkit._project import PROJECT, import_package
+from cflkit._project import PROJECT, expanded, import_package
 
 CACHE = PROJECT / "data" / "cache"
 LARGEST = 8 * 2**30  # the most bytes that one's own data may have

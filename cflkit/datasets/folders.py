@@ -20,7 +20,7 @@ import PIL.Image
 from numpy.typing import NDArray
 from PIL.ImageOps import exif_transpose
 
-from cflkit._files import check_regular
+from cflkit._project import check_regular
 from cflkit.datasets.files import DatasetError, check_size, md5_of_folder, reading
 from cflkit.datasets.labels import Array, checked_names, in_order
 

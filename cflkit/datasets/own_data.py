@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cflkit._bounds import hint
-from cflkit._files import expanded
+from cflkit._project import expanded
 from cflkit.datasets.files import DatasetError, md5_of, read_arrays
 from cflkit.datasets.folders import read_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test

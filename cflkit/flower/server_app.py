@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cflkit import simulation
 from cflkit._bounds import MOST, Share
-from cflkit._files import expanded
+from cflkit._project import expanded
 from cflkit.federation import ClientsAbsent, Federation
 from cflkit.federation.federation import Pair, Scores
 from cflkit.federation.requests import NOBODY, Ask, Jobs, Losses, Request, Train, check_finite

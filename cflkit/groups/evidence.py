@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cflkit import datasets, partition
 from cflkit._bounds import Mistake
-from cflkit._files import check_regular
+from cflkit._project import check_regular
 from cflkit.clustering import Clusterer
 from cflkit.datasets.files import read_arrays
 from cflkit.divergence import checked_distances, cosine_divergence

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from cflkit import clustering, plots
-from cflkit._files import check_regular
+from cflkit._project import check_regular
 from cflkit.clustering import Labels, merge_heights
 from cflkit.divergence import pairwise, temperature
 from cflkit.groups import ALIKE, DEGREES, GROUPS, Answer, Evidence, hit_rate, limits

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cflkit._bounds import Mistake, checked_seed, one_line
-from cflkit._files import as_json, check_regular
+from cflkit._project import as_json, check_regular
 
 Indices = NDArray[np.int64]
 Index = Annotated[int, Field(ge=0, lt=2**63)]

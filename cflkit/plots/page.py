@@ -12,8 +12,7 @@ import numpy as np
 import PIL.Image
 from matplotlib.figure import Figure
 
-from cflkit._files import expanded
-from cflkit._project import PROJECT
+from cflkit._project import PROJECT, expanded
 
 # Where figures of a reader's run go; the build of the notebooks writes into ``figures/``
 FOLDER = PROJECT / "data" / "runs" / "figures"

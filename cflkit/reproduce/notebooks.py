@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from cflkit._bounds import Mistake
-from cflkit._files import abandoned, check_regular, expanded, unwritable
-from cflkit._project import PROJECT
+from cflkit._project import PROJECT, abandoned, check_regular, expanded, unwritable
 from cflkit.reproduce import records, run_messages
 from cflkit.reproduce.parameters import Recorded, check_names, model_of
 from cflkit.reproduce.values import parsed, read_yaml

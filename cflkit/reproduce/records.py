@@ -2,9 +2,11 @@
 
 A record is a folder in ``data/results/``, or in the folder that ``CFLKIT_RESULTS`` names. It has
 ``record.json`` with paper, parameters, summary, claims and provenance, and ``rounds.csv`` with one
-row per method and round. Digests in ``record.json`` bind both, see `schema`. A record is first
-written under a temporary name and then renamed. A killed process therefore never leaves an
-incomplete record. What an old record cannot tell is null.
+row per method and round. Digests in ``record.json`` bind both. They show an edit of a record, but
+they are no signature: whoever writes new ones can claim anything. A record without them is refused,
+since an edit would else only have to remove them. A record is first written under a temporary name
+and then renamed. A killed process therefore never leaves an incomplete record. What an old record
+cannot tell is null.
 
 Imports that take seconds are inside functions, since the command line often needs none of them.
 """
@@ -25,15 +27,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from cflkit import __version__, _project
-from cflkit._bounds import hint, one_line
-from cflkit._files import check_regular, expanded, sweep, unwritable
-from cflkit._project import KIT, MORE, PROJECT, git
-from cflkit.reproduce import schema
+from cflkit._bounds import STRICT, hint, one_line
+from cflkit._project import KIT, MORE, PROJECT, check_regular, expanded, git, sweep, unwritable
 from cflkit.reproduce.parameters import AS_PUBLISHED as AS_PUBLISHED
 from cflkit.reproduce.parameters import ParameterError, Recorded
 
@@ -99,6 +99,80 @@ class Record:
     def by_method(self) -> dict[str, pd.DataFrame]:
         """Return the rows of each method in `rounds`."""
         return {str(name): rows for name, rows in self.rounds.groupby("method", sort=False)}
+
+
+# --- The form of a record, and what binds its parts -----------------------------------------------
+
+
+def has_a_seed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Refuse the parameters of a run without the seed of its training."""
+    if type(parameters.get("seed")) is not int:
+        raise ValueError("they have no seed")
+    return parameters
+
+
+Value = bool | int | float | str | None
+
+
+class Provenance(BaseModel):
+    """What the kit reads of a run's circumstances; a record states more, see `provenance`.
+
+    Old records lack some of them.
+    """
+
+    model_config = STRICT | ConfigDict(extra="allow")
+
+    finished: str
+    resumed: int | None
+    code: str | None
+    modules: list[str] | None = None  # whose code it is; older records say nothing of it
+    device: str
+    threads: int | None
+    perturbation: int | None
+    minutes: float
+    peak_memory_gib: float | None
+    partition_hash: str
+    data_files: dict[str, str]
+    parameters_of_model: int
+    trainings_requested: int
+    trainings_run: int
+
+
+class Contents(BaseModel):
+    """The contents of ``record.json``."""
+
+    model_config = STRICT
+
+    sha256: dict[str, str]
+    paper: str
+    parameters: Annotated[dict[str, Value | list[Value]], AfterValidator(has_a_seed)]
+    summary: dict[str, dict[str, int | float | None]]
+    claims: dict[str, bool]
+    provenance: Provenance
+
+
+def sealed(contents: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the contents of a record with digests of all that they say, and of the table."""
+    rest = {name: value for name, value in contents.items() if name != "sha256"}
+    parts = {
+        "record.json": json.dumps(rest, sort_keys=True).encode(),
+        "rounds.csv": check_regular(folder / "rounds.csv").read_bytes(),
+    }
+    return {"sha256": {n: hashlib.sha256(part).hexdigest() for n, part in parts.items()}, **rest}
+
+
+def check_contents(contents: dict[str, Any], folder: Path) -> None:
+    """Check the form of a record's contents, and its digests.
+
+    Raises
+    ------
+    ValueError
+        Something has another form, or was altered.
+    """
+    Contents.model_validate(contents)
+    for name, digest in sealed(contents, folder)["sha256"].items():
+        if contents["sha256"].get(name) != digest:
+            raise ValueError(f"{name} was altered: its SHA-256 is another one")
 
 
 # --- Names and places ----------------------------------------------------------------------------
@@ -188,8 +262,8 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
 
 
 def sealed_text(contents: Mapping[str, Any], folder: Path) -> str:
-    """Return the text of ``record.json`` with its digests (`schema.sealed`)."""
-    return json.dumps(schema.sealed(contents, folder), indent=2) + "\n"
+    """Return the text of ``record.json`` with its digests (`sealed`)."""
+    return json.dumps(sealed(contents, folder), indent=2) + "\n"
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
@@ -303,7 +377,7 @@ def read(folder: str | Path) -> Record:
     path = folder / "record.json"
     try:
         contents = json.loads(check_regular(path).read_text(encoding="utf-8"))
-        schema.check(contents, folder)
+        check_contents(contents, folder)
         return Record(folder, **{n: v for n, v in contents.items() if n != "sha256"})
     except OSError as error:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error

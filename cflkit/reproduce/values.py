@@ -11,7 +11,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
 
-from cflkit._files import check_regular
+from cflkit._project import check_regular
 from cflkit.reproduce.parameters import ParameterError
 
 

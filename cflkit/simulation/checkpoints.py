@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit._files import as_json, check_regular, unwritable
-from cflkit._project import digest_of_code
+from cflkit._project import as_json, check_regular, digest_of_code, unwritable
 from cflkit.federation import Federation
 from cflkit.methods.base import Methods
 from cflkit.models.rows import digests
