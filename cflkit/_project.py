@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,14 @@ def check_regular(path: Path) -> Path:
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return path
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write files into a folder, by their names; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        check_regular(folder / name).write_bytes(content)
+    return [folder / name for name in contents]
 
 
 def expanded(path: str | Path) -> Path:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from cflkit import methods, plots, simulation
 from cflkit._bounds import Mistake
-from cflkit._project import KIT, check_regular
+from cflkit._project import KIT, check_regular, write_files
 from cflkit.compare.situations import SEEDS, Scene, places, scene
 from cflkit.methods.base import Method
 from cflkit.reproduce import stats
@@ -233,14 +233,11 @@ def ranks(runs: pd.DataFrame) -> Figure:
 
 def write(runs: pd.DataFrame, folder: Path) -> list[Path]:
     """Write ``compare.md`` and ``compare.tex``, and of two situations or more ``compare.png``."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = summary(runs)
     latex = rows.to_latex(index=False, escape=True)
-    written = {"md": markdown(rows).encode(), "tex": latex.encode()}
+    written = {"compare.md": markdown(rows).encode(), "compare.tex": latex.encode()}
     if (~rows["situation"].str.startswith("k ")).sum() > 1:
         figure = ranks(runs)
-        written["png"] = plots.png_of(figure)
+        written["compare.png"] = plots.png_of(figure)
         plt.close(figure)
-    for ending, contents in written.items():
-        check_regular(folder / f"compare.{ending}").write_bytes(contents)
-    return [folder / f"compare.{ending}" for ending in written]
+    return write_files(folder, written)

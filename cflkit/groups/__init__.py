@@ -148,10 +148,8 @@ def since(looks: Sequence[tuple[int, Halves]]) -> int | None:
     """Return the round from which the same groups replicate in each look, to the last one."""
     needed = None
     for (_, before), (number, now) in pairwise(looks):
-        if not replicated(now, before.labels if before.agree else None):
-            needed = None
-        elif needed is None:
-            needed = number
+        again = replicated(now, before.labels if before.agree else None)
+        needed = (needed or number) if again else None
     return needed
 
 

@@ -20,9 +20,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from cflkit import clustering, plots
-from cflkit._project import check_regular
+from cflkit._project import write_files
 from cflkit.clustering import Labels, merge_heights
-from cflkit.divergence import pairwise, temperature
+from cflkit.divergence import Matrix, pairwise, temperature
 from cflkit.groups import ALIKE, DEGREES, GROUPS, Answer, Evidence, hit_rate, limits
 from cflkit.halves import FEW, agreement
 
@@ -78,9 +78,7 @@ def cuts(evidence: Evidence, answer: Answer) -> list[Cut]:
     ]
 
 
-def cut(
-    method: str, quantity: str, distance: NDArray[np.float64], linkage: Any, answer: Answer
-) -> Cut:
+def cut(method: str, quantity: str, distance: Matrix, linkage: Any, answer: Answer) -> Cut:
     """Compute where a dendrogram can be cut into as many clusters as the answer has."""
     heights = [0.0, *merge_heights(distance, linkage), np.inf]
     low, high = heights[-answer.k - 1], heights[-answer.k]
@@ -221,12 +219,9 @@ def as_html(evidence: Evidence, answer: Answer, title: str, png: bytes) -> str:
 
 def write(evidence: Evidence, answer: Answer, folder: Path, title: str) -> list[Path]:
     """Write ``groups.html``, ``groups.png`` and ``groups.json`` into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     figure = picture(evidence, answer)
     png = plots.png_of(figure)
     plt.close(figure)
     page = as_html(evidence, answer, title, png).encode(errors="replace")
-    written = {"html": page, "png": png, "json": as_json(evidence, answer).encode(errors="replace")}
-    for ending, contents in written.items():
-        check_regular(folder / f"groups.{ending}").write_bytes(contents)
-    return [folder / f"groups.{ending}" for ending in written]
+    text = as_json(evidence, answer).encode(errors="replace")
+    return write_files(folder, {"groups.html": page, "groups.png": png, "groups.json": text})
