@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,8 +19,8 @@ LIMIT = 600
 
 @pytest.mark.nightly
 def test_a_run_that_is_killed_is_tried_again_and_goes_on_from_its_checkpoint(repository, tmp_path):
-    snakemake = shutil.which("snakemake")
-    if snakemake is None:
+    snakemake = Path(sys.executable).with_name("snakemake")  # make has no environment on its path
+    if not snakemake.exists():
         pytest.skip("needs Snakemake: pip install snakemake")
     project, results, cache = (tmp_path / name for name in ("project", "results", "cache"))
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(project)], check=True)
