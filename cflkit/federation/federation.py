@@ -20,6 +20,7 @@ from cflkit.datasets import ImageSet
 from cflkit.federation import machine, requests
 from cflkit.federation.blueprint import Blueprint, Server
 from cflkit.federation.clients import CENTRAL, Client, Clients, f1_and_accuracy
+from cflkit.federation.machine import SettingError
 from cflkit.federation.privacy import Hook
 from cflkit.federation.requests import Conversation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
@@ -105,23 +106,25 @@ class Federation:
         self.per_round = as_python(self.clients if clients_per_round is None else clients_per_round)
         if not isinstance(self.per_round, int) or not 0 < self.per_round <= self.clients:
             limits = f"a whole number from 1 to {self.clients}, not {clients_per_round}"
-            raise ValueError(f"clients_per_round must be {limits}")
+            raise SettingError(f"clients_per_round must be {limits}")
         self.seed = self.shared_seed = seed = checked_seed(seed)
         self.training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         self.engine = machine.engine_to_use(engine, self.device)
         if self.training.precision == "tf32" and self.device.type != "cuda":
-            raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {self.device}")
+            raise SettingError(f"precision tf32 needs an NVIDIA GPU, and this is {self.device}")
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():
             low, high = (float(end) for end in images.images.aminmax())
             if low < 0 or high > 1:
                 ends = f"but these features go from {low:g} to {high:g}"
-                raise ValueError(f"an autoencoder's outputs are from 0 to 1, {ends}: scale them")
+                raise SettingError(f"an autoencoder's outputs are from 0 to 1, {ends}: scale them")
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if not self.training.moving(self.blueprint.first.trainable):
-            raise ValueError(f"{model!r} has nothing to train with trains={self.training.trains!r}")
+            raise SettingError(
+                f"{model!r} has nothing to train with trains={self.training.trains!r}"
+            )
         self.data = Clients(
             images, partition, self.blueprint, self.task, self.training, self.engine
         )

@@ -15,7 +15,7 @@ KEPT_BLOCK = 32 * 2**20
 
 
 class SettingError(Mistake, ValueError):
-    """A variable of the environment has a wrong value."""
+    """A setting has a wrong value, or one that does not fit this machine, the model or the data."""
 
 
 def default_device() -> torch.device:
@@ -52,7 +52,7 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     """
     engine = engine or ("threads" if device.type == "cpu" else "stacked")
     if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}; choose from {', '.join(ENGINES)}")
+        raise SettingError(f"unknown engine {engine!r}; choose from {', '.join(ENGINES)}")
     return engine
 
 
