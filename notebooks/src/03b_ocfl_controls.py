@@ -23,6 +23,9 @@
 # ![Above, one round of federated averaging in four steps: send the model, train locally, return updates, average. Below, OCFL: federated averaging while the server watches the temperature, one clustering at its first rise, then federated averaging within each cluster.](../figures/scheme_fedavg_ocfl.svg)
 
 # %% tags=["record"]
+from dataclasses import replace
+from itertools import product
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -74,6 +77,7 @@ precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmeti
 engine = None  # how local trainings are computed: "threads" or "stacked"; None: as the device needs
 validation = 0.0  # share of the training samples for validation; only EMD-CFL needs them
 epsilon = 0.1  # EMD-CFL's threshold, if `only` names this method
+sizes = None  # or "1/r", "half": clients with few training images; None: about equally many
 perturbation = None  # a seed: perturb the last bit of what was trained, as another processor might
 
 # %% tags=["record"]
@@ -91,14 +95,7 @@ run_name = records.run_id(run)
 # stand behind the $P$ parameters in the row. The server averages them as well, but it compares parameters alone.
 
 # %% tags=["record", "nbval-check-output"]
-images, split = partition.ocfl(
-    datasets.load(run.dataset),
-    overlap=run.overlap,
-    balance=run.balance,
-    clients=run.clients,
-    draws=run.draws,
-    seed=run.partition_seed,
-)
+images, split = papers.ocfl.data(run)
 federation = papers.ocfl.federation(run, images, split)
 everyone = torch.arange(federation.clients)
 print(f"{federation.clients} clients, {federation.parameters:,} parameters per model")
@@ -656,6 +653,64 @@ plots.show(
 # only the sum of all updates. Then OCFL cannot run
 # ([10b](10b_privacy_and_change_controls.ipynb#could-the-server-see-less)).
 #
+# <a id="if-some-clients-have-few-images"></a>
+#
+# ## If some clients have few images
+#
+# So far, all clients have about as many images. The parameter `sizes` changes this. With `"1/r"`, the client of rank $r$
+# keeps the share $1/r$ of its training images, which is a power law. With `"half"`, one client keeps all, and has half of the
+# images of all clients together. Test images stay as they are, and the ranks are drawn. The next cells compare both with clients of
+# equal sizes. One control tells *unequal* from *few*: each client keeps every fifth image. Whatever the data set, the clients of
+# this section hold digits. Each seed also draws the ranks anew.
+
+
+# %%
+def ends_with(part, seed):
+    """What five methods end with after six rounds, one row per method."""
+    home = Federation(digits, part, run.model, run.training(), seed=seed)
+    every = papers.ocfl.line_up(run, digits, part)
+    chosen = {n: every[n] for n in ("FedAvg", "OCFL-HDB", "OCFL-KM", "oracle", "local")}
+    rows = simulation.run(chosen, home, min(6, run.rounds), progress=False).table()
+    measures = ["accuracy", "ari", "worse_than_local"]
+    return rows.groupby("method", sort=False).tail(1).set_index("method").reindex(columns=measures)
+
+
+# %%
+fifth = replace(small, train=[rows[::5] for rows in small.train])
+skewed = {}
+for number in seeds[:3]:
+    unequal = {skew: partition.unequal(small, skew, number) for skew in ("1/r", "half")}
+    for skew, part in {"equal": small, "a fifth each": fifth, **unequal}.items():
+        skewed[skew, number] = ends_with(part, number)
+by_skew = pd.concat(skewed, names=["sizes", "seed", "method"]).astype(float)
+
+# %% tags=["hide-input"]
+for measure, values in by_skew.items():
+    spans = values.groupby(["sizes", "method"], sort=False).agg(["mean", "min", "max"])
+    cells = spans.apply("{mean:.2f} ({min:.2f} to {max:.2f})".format_map, axis=1)
+    table = cells[spans["mean"].notna()].unstack("sizes", sort=False)
+    print(f"{measure}\n{table.rename_axis(index=None, columns=None).to_string()}\n")
+
+# %% [markdown]
+# The next table is as that of [the rounds](#does-the-round-matter), but for unequal sizes: the mean ARI of four clusterers in each
+# of the first four rounds. It has all training seeds, each with its own ranks.
+
+# %%
+aris_by_skew = {}  # [seeds, rounds]
+for kind, skew in product(("nonoverlapping", "overlapping"), ("1/r", "half")):
+    options = {"overlap": kind, "balance": "balanced", "clients": 15, "draws": 120, "seed": 0}
+    _, part = partition.ocfl(digits, **options)
+    dealt = {number: partition.unequal(part, skew, number) for number in seeds}
+    made = [Federation(digits, d, run.model, run.training(), seed=n) for n, d in dealt.items()]
+    by_seed = [watch(each, 4) for each in made]
+    for name in groupings:
+        scores = [[ari(name, gamma, part.clusters) for gamma in past] for past in by_seed]
+        aris_by_skew[kind, skew, name] = np.array(scores)
+mean_ari_by_skew = {key: scores.mean(axis=0) for key, scores in aris_by_skew.items()}
+means = pd.DataFrame(mean_ari_by_skew, index=[f"round {t}" for t in (1, 2, 3, 4)])
+print(means.T.round(2).to_string())
+
+# %% [markdown]
 # <a id="where-there-is-nothing-to-find"></a>
 #
 # ## Where there is nothing to find
