@@ -60,16 +60,18 @@ def matched(truth: ArrayLike, labels: ArrayLike) -> dict[int, int]:
     return {int(clusters[j]): int(classes[i]) for i, j in pairs}
 
 
-def renamed(truth: ArrayLike, labels: ArrayLike) -> np.ndarray:
+def renamed(truth: ArrayLike, labels: ArrayLike, first: int | None = None) -> np.ndarray:
     """Give the clusters of a clustering the names of the true clusters that they match best.
 
-    Both are labels ``[m]``. Clusters that match no true one get numbers that are new. Figures can
-    then show the same colour for the same cluster.
+    Both are labels ``[m]``. Clusters that match no true one get the smallest unused numbers from
+    ``first`` on, by default numbers above all true ones. Figures can then show the same colour for
+    the same cluster.
     """
     truth, labels = np.asarray(truth), np.asarray(labels)
     names = matched(truth, labels)
-    unused = itertools.count(int(truth.max()) + 1)
-    for cluster in np.unique(labels).tolist():
+    start = int(truth.max()) + 1 if first is None else first
+    unused = (name for name in itertools.count(start) if name not in names.values())
+    for cluster in labels.tolist():
         if cluster not in names:
             names[cluster] = next(unused)
     return np.array([names[cluster] for cluster in labels.tolist()])

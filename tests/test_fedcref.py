@@ -14,15 +14,9 @@ from torch.nn.utils import vector_to_parameters
 
 from cflkit import metrics, models, partition, simulation
 from cflkit.federation import Federation, LocalTraining
-from cflkit.methods import fedcref, fedcref_measures
+from cflkit.methods import fedcref, fedcref_measures, fedcref_variants
 from cflkit.methods import sample_clustering as first
-from cflkit.methods.fedcref_clusters import align_labels
-from cflkit.methods.fedcref_variants import (
-    Alone,
-    FedCRefVariant,
-    PerfectAssociations,
-    keep_one_match,
-)
+from cflkit.methods.fedcref_variants import Alone, FedCRefVariant, PerfectAssociations
 from cflkit.reproduce import ledger, papers
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation import loop
@@ -323,7 +317,7 @@ def test_a_pair_is_kept_if_each_is_the_first_or_best_match_of_the_other(raw, mat
         ranks = agreeing if match == "first" else distance[cluster, agreeing]
         return agreeing[ranks.argmin()]
 
-    kept = keep_one_match(both, distance, owner, match)
+    kept = fedcref_variants.keep_one_match(both, distance, owner, match)
     for one, other in itertools.product(range(7), repeat=2):
         expected = both[one, other] and (
             match_of(one, owner[other]) == other and match_of(other, owner[one]) == one
@@ -363,14 +357,9 @@ def test_more_clusters_than_models_are_refused():
         fedcref.cluster_refine(np.ones((2, 5)), 3)
 
 
-@given(arrays(np.int64, 12, elements=st.integers(0, 3)), st.permutations(range(4)))
-def test_renaming_undoes_a_permutation_of_names(before, names):
-    assert align_labels(before, np.array(names)[before]).tolist() == before.tolist()
-
-
 def test_a_new_cluster_gets_a_name_that_is_free():
     before, after = np.array([0, 0, 0, 2, 2]), np.array([5, 5, 1, 7, 7])
-    assert align_labels(before, after).tolist() == [0, 0, 1, 2, 2]
+    assert metrics.renamed(before, after, first=0).tolist() == [0, 0, 1, 2, 2]
 
 
 # --- Stopping ------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_another_seed_of_the_partition_is_another_seed():
     ("changes", "scale"),
     [
         *(({name: 7}, "reduced") for name in ("seed", "partition_seed", "only", "until")),
-        *(({name: 7}, None) for name in ("draws", "rounds", "clients")),
+        *(({name: 7}, None) for name in ("draws", "rounds", "clients", "sizes")),
         ({"dataset": "fashion-mnist", "window": 2}, None),
     ],
     ids=str,

@@ -16,16 +16,7 @@ from cflkit import methods, metrics
 from cflkit.explain.assessment import of_explanations
 from cflkit.methods import fedcref_measures
 from cflkit.reproduce import grid, ledger, notebooks, papers, records
-from cflkit.reproduce.papers import (
-    PAPERS,
-    base,
-    emd_cfl,
-    explanations,
-    fedcref,
-    lessons,
-    ocfl,
-    tutorial,
-)
+from cflkit.reproduce.papers import PAPERS, base, emd_cfl, explanations, fedcref, ocfl, tutorial
 from cflkit.reproduce.papers.base import AS_PUBLISHED, SCORES, Paper, at
 from cflkit.reproduce.parameters import FederatedRun, ParameterError
 from cflkit.reproduce.records import PROJECT
@@ -44,7 +35,7 @@ def test_papers_are_known_by_their_names_notebooks_and_records():
         assert papers.by_folder(paper.folder).parameters is paper.parameters
     assert papers.by_folder("nobodys") is None
     every = {path.stem for path in (grid.NOTEBOOKS / "src").glob("[0-9]*.py")}
-    known = {paper.notebook for paper in PAPERS.values()} | set(lessons.LESSONS)
+    known = {paper.notebook for paper in PAPERS.values()} | set(papers.lessons.LESSONS)
     assert every - {"99_glossary"} == known
 
 
@@ -64,8 +55,8 @@ def test_every_committed_record_has_the_id_of_its_parameters(repository, committ
     for record in committed:
         run = papers.by_folder(record.paper).parameters.checked(record.parameters)
         assert records.run_id(run) == record.id
-        # Older records of explanations lack where their models were trained
-        added = {"trained_in": None} if record.paper == "explanations" else {}
+        # Older records lack what was added later: where models were trained, and unequal sizes
+        added = {name: None for name in ("trained_in", "sizes") if hasattr(run, name)}
         assert run.model_dump() == added | record.parameters
 
 
@@ -90,6 +81,7 @@ def number(value):
 
 SMALL = {"dataset": "digits-8x8"}
 LINEAR = SMALL | {"model": "linear"}
+SKEWED = LINEAR | {"sizes": "1/r"}
 
 # --- Line-ups ------------------------------------------------------------------------------------
 
@@ -209,9 +201,14 @@ def test_a_method_without_a_twin_is_refused_by_the_name_of_one():
 
 @pytest.mark.parametrize("field", ["only", "compared"])
 def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
-    usual = ledger.defaults("05b_emd_cfl_controls")
     with pytest.raises(ParameterError, match=r"unknown method 'OCFL'; .* EMD-CFL, Oracle"):
-        emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
+        emd_cfl.Parameters.checked(ledger.defaults("05b_emd_cfl_controls") | {field: ["OCFL"]})
+
+
+@pytest.mark.parametrize("paper", [ocfl, emd_cfl])
+def test_other_sizes_are_refused_with_the_two_that_there_are(paper):
+    with pytest.raises(ParameterError, match="sizes: Input should be '1/r' or 'half'"):
+        paper.Parameters.checked(ledger.defaults(paper.PAPERS[0].notebook) | {"sizes": "equal"})
 
 
 def test_two_methods_join_ocfls_line_up_if_they_are_named():
@@ -252,7 +249,7 @@ def test_the_line_up_of_the_tutorial():
 
 @pytest.mark.parametrize(
     ("paper", "changed"),
-    [(ocfl, LINEAR), (explanations, SMALL), (emd_cfl, LINEAR), (fedcref, {}), (tutorial, {})],
+    [(ocfl, SKEWED), (explanations, SMALL), (emd_cfl, SKEWED), (fedcref, {}), (tutorial, {})],
 )
 def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     """The federation has as many clients as the parameters state, and their seed."""
@@ -262,6 +259,7 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     federation = known.federation(run, images, split)
     assert images.name.endswith(getattr(run, "dataset", "class-bumps-2-seed42"))
     assert (federation.clients, federation.seed) == (run.clients, run.seed)
+    assert split.recipe.get("sizes") == getattr(run, "sizes", None)
     assert len(known.line_up(run, images, split)) >= 3
 
 

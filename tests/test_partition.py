@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from cflkit import datasets, partition
 from cflkit.datasets import ImageSet
 from cflkit.partition import Partition, PartitionError, features, shifts
+from cflkit.partition.scenarios import NON_OVERLAPPING, OVERLAPPING
 
 LABELS = np.random.default_rng(0).integers(0, 10, size=3000)
 SCENARIOS = [(o, b) for o in ("nonoverlapping", "overlapping") for b in ("balanced", "imbalanced")]
@@ -45,7 +46,7 @@ def held_by(split):
 def test_clients_see_their_clusters_classes_alone(scenario, clients, seed, classes):
     labels = LABELS % classes
     split = make(*scenario, labels=labels, clients=clients, seed=seed, draws=30)
-    layout = {"nonoverlapping": partition.NON_OVERLAPPING, "overlapping": partition.OVERLAPPING}
+    layout = {"nonoverlapping": NON_OVERLAPPING, "overlapping": OVERLAPPING}
     assert split.clients == clients and set(split.clusters) == {0, 1, 2}
     for held, cluster in zip(held_by(split), split.clusters, strict=True):
         assert set(labels[held]) <= set(layout[scenario[0]][classes][cluster])
@@ -74,7 +75,7 @@ def test_other_numbers_of_classes_are_divided_into_thirds(classes):
     apart = partition.class_sets("nonoverlapping", classes)
     shared = partition.class_sets("overlapping", classes)
     assert sorted(label for part in apart for label in part) == [*range(classes)]
-    if classes not in partition.OVERLAPPING:
+    if classes not in OVERLAPPING:
         assert max(map(len, apart)) - min(map(len, apart)) <= 1
         counts = np.bincount([label for part in shared for label in part])
         assert counts.tolist() == [2] * classes
@@ -181,6 +182,19 @@ def test_validation_samples_are_taken_from_the_training_samples(share, seed):
     assert all(map(np.array_equal, split.test, whole.test))
 
 
+@given(st.sampled_from(["1/r", "half"]), st.integers(2, 12), st.integers(0, 100))
+def test_unequal_clients_keep_the_shares_of_their_ranks(sizes, clients, seed):
+    """Each client has 140 training samples before; with ``half``, one has half of what is left."""
+    _, whole = partition.iid(numbers(), clients=clients, draws=200)
+    split = partition.unequal(whole, sizes, seed)
+    counts = sorted(map(len, split.train), reverse=True)
+    others = [140 / r if sizes == "1/r" else 140 / (clients - 1) for r in range(2, clients + 1)]
+    assert counts == [140, *map(round, others)]
+    assert all(map(set.issuperset, map(set, whole.train), map(set, split.train)))
+    assert replace(whole, train=split.train).hash == split.hash, "all else is as before"
+    assert partition.unequal(whole, None, seed) is whole
+
+
 def test_a_partition_gives_its_clients_in_another_order():
     whole, order = partition.with_validation(make(clients=6), 0.2), [5, 0, 3]
     taken = whole.take(order)
@@ -213,6 +227,7 @@ RECIPES = [
     lambda seed: partition.class_mixtures(numbers(), samples_per_class=50, seed=seed)[1],
     lambda seed: partition.by_owners(owned([0] * 9 + [1] * 9), seed=seed)[1],
     partial(validated, 0.3),
+    lambda seed: partition.unequal(make(clients=9), "1/r", seed),
     partial(of_domains, "two", 8),
     partial(of_domains, "domains", None),
 ]
@@ -249,6 +264,8 @@ IMPOSSIBLE = [
     (lambda: features.class_bumps(seed=1.5), "whole number from 0 on, not 1.5"),
     (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
     (lambda: partition.by_owners(owned([0] * 9), seed=None), "from 0 on, not None"),
+    (lambda: partition.unequal(make(), "1/R"), "sizes is '1/R', not one of 1/r, half"),
+    (lambda: partition.unequal(make(clients=3, draws=6), "1/r"), "would keep 1 training"),
     (lambda: validated(1.0), "above 0 and below 1"),
     (lambda: validated(0.99), "no training samples left"),
     (lambda: validated(0.1, whole=validated(0.1)), "already"),

@@ -11,7 +11,7 @@ import torch
 from cflkit import datasets
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
-from cflkit.partition.manifest import Partition
+from cflkit.partition.manifest import Partition, shortened, unequal
 
 SEEDS, TRUE_K = (0, 1, 2), 4
 # The values in which a situation comes; those of the appendix that are not changed are below
@@ -19,7 +19,7 @@ SITUATIONS: dict[str, list[Any]] = {
     "base": [""],
     "IID": [""],
     "images": [40, 20, 10, 5],  # training images per client
-    "sizes": ["1/r", "half"],  # a client's share of its images: by its rank, or one has half of all
+    "sizes": ["1/r", "half"],  # a client's share of its images (`unequal`)
     "labels wrong": [0.2, 0.4],  # share of a client's training images
     "five classes": [6, 30],  # rounds
     "6/3/2/1": ["all", "last"],  # clients per group, and who is affected
@@ -61,12 +61,6 @@ def dealt(seed: int, version: str = "four", clients: int = CLIENTS, samples: int
     return shifts.make(digits, version, clients=clients, samples=samples, seed=seed)
 
 
-def shortened(split: Partition, counts: list[int], rng: np.random.Generator) -> Partition:
-    """Return the partition with so many of each client's training images, drawn at random."""
-    drawn = [rng.choice(rows, n, False) for rows, n in zip(split.train, counts, strict=True)]
-    return replace(split, train=[np.sort(rows) for rows in drawn])
-
-
 def remade(split: Partition, change: Callable[[list], list]) -> Partition:
     """Return the partition with what a function makes of the clients' rows of each split."""
     parts = {name: change(rows) for name, rows in split.splits.items()}
@@ -85,10 +79,7 @@ def scene(situation: str, value: Any, seed: int) -> Scene:
         batches = [math.ceil(len(s.train[0]) / TRAINING.batch_size) for s in (split, new.split)]
         new.epochs = round(TRAINING.epochs * batches[0] / batches[1])
     elif situation == "sizes":
-        ranks = 1 + rng.permutation(CLIENTS)
-        kept = 1 / ranks if value == "1/r" else np.where(ranks == 1, 1, 1 / (CLIENTS - 1))
-        counts = [round(n) for n in kept * [len(rows) for rows in split.train]]
-        new.split = shortened(split, counts, rng)
+        new.split = unequal(split, value, seed)
     elif situation == "labels wrong":
         labels = images.labels.clone()
         for rows in split.train:

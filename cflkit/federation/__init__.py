@@ -24,7 +24,6 @@ from cflkit.federation.requests import (
     check_finite,
     without_models,
 )
-from cflkit.federation.training import on_cores
 
 __all__ = [
     "NOBODY",
@@ -44,7 +43,6 @@ __all__ = [
     "Train",
     "check_finite",
     "f1_and_accuracy",
-    "on_cores",
     "usable_cores",
     "without_models",
 ]

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare, Sample
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import NOBODY, Ask, Conversation, Jobs, Request, Server, Train, on_cores
+from cflkit.federation import NOBODY, Ask, Conversation, Jobs, Request, Server, Train
+from cflkit.federation.training import on_cores
 from cflkit.methods.base import Method, Weighting, client_weights, weighted_means
 from cflkit.methods.emd_cfl_clients import Embeddings, other_sends, owner_sends
 

@@ -26,7 +26,6 @@ from cflkit.methods.base import Measuring, Method, average_updates, local_update
 from cflkit.methods.fedcref_clusters import (
     Edges,
     PerSample,
-    align_labels,
     labels_of,
     local_clusters,
     reconstruction_errors,
@@ -205,7 +204,9 @@ class FedCRef(Method):
         before = self.clusterings[client]
         # K is that of the start. There are fewer if clusters were lost, without enough communities
         k = min(len(set(self.start[client])), len(candidates))
-        self.clusterings[client] = refined = align_labels(before, cluster_refine(candidates, k))
+        # So that each model of an inactive client belongs to the cluster of the same number
+        refined = metrics.renamed(before, cluster_refine(candidates, k), first=0)
+        self.clusterings[client] = refined
         # An inactive client keeps its models, so it must have one model for each cluster
         as_many = len(np.unique(refined)) == len(np.unique(before))
         resting = as_many and metrics.clustering_accuracy(before, refined) >= self.tau

@@ -1,6 +1,5 @@
 """The local clusters of FedCRef, and the errors of models on the clients' samples."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
@@ -58,20 +57,6 @@ def labels_of(clusterings: Sequence[Sequence[int] | Labels], server: Server) -> 
     if (counts := [len(labels) for labels in arrays]) != sizes:
         raise ValueError(f"needs labels for {sizes} samples, not {counts}")
     return arrays
-
-
-def align_labels(before: Labels, after: Labels) -> Labels:
-    """Rename the clusters of ``after`` by the best matching with the clusters of ``before``.
-
-    If the client becomes inactive, each of its models then still belongs to the cluster of the same
-    number. Clusters without a match get the smallest unused numbers.
-    """
-    names = metrics.matched(before, after)
-    free = (name for name in itertools.count() if name not in names.values())
-    for cluster in after.tolist():
-        if cluster not in names:
-            names[cluster] = next(free)
-    return np.array([names[cluster] for cluster in after.tolist()])
 
 
 def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> Labels:

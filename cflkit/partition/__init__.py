@@ -9,13 +9,6 @@ or do not suit it.
 """
 # ruff: noqa: F401
 
-from cflkit.partition.manifest import Partition, PartitionError, class_counts, integers
+from cflkit.partition.manifest import Partition, PartitionError, class_counts, integers, unequal
 from cflkit.partition.mixtures import by_owners, class_mixtures, dirichlet, iid, with_validation
-from cflkit.partition.scenarios import (
-    NON_OVERLAPPING,
-    OVERLAPPING,
-    by_class_sets,
-    class_sets,
-    cluster_sizes,
-    ocfl,
-)
+from cflkit.partition.scenarios import by_class_sets, class_sets, cluster_sizes, ocfl

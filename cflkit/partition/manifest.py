@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -216,6 +216,45 @@ def local_splits(
         train.append(np.sort(shuffled[tests:]))
         test.append(np.sort(shuffled[:tests]))
     return train, test
+
+
+def unequal(split: Partition, sizes: str | None, seed: int = 0) -> Partition:
+    """Let clients differ in their numbers of training samples (quantity skew).
+
+    Parameters
+    ----------
+    split : Partition
+        The clients, of whom each keeps a share of its training samples. All else stays as it is.
+    sizes : {"1/r", "half"} or None
+        The shares, by the clients' ranks, which are drawn. With ``1/r``, a power law, the client of
+        rank r keeps 1/r. With ``half``, one of m clients keeps all, and each of the others
+        1/(m − 1): if all had equally many, this client has half of the samples that are left. With
+        None, all samples are kept.
+    seed : int
+        The seed of the ranks, and of the samples that are kept.
+    """
+    if sizes is None:
+        return split
+    generator = seeded(seed)
+    ranks = 1 + generator.permutation(split.clients)
+    shares = {"1/r": 1 / ranks, "half": np.where(ranks == 1, 1, 1 / max(1, split.clients - 1))}
+    if sizes not in shares:
+        raise PartitionError(f"sizes is {sizes!r}, not one of {', '.join(shares)}")
+    counts = [round(n) for n in shares[sizes] * [len(rows) for rows in split.train]]
+    recipe = split.recipe | {"sizes": sizes, "sizes_seed": seed}
+    return replace(shortened(split, counts, generator), recipe=recipe)
+
+
+def shortened(split: Partition, counts: Sequence[int], generator: np.random.Generator) -> Partition:
+    """Return the partition with so many of each client's training samples, drawn at random.
+
+    Each client needs two, since some methods compare two parts of its samples.
+    """
+    if (least := min(counts)) < 2:
+        raise PartitionError(f"a client would keep {least} training samples, and 2 are needed")
+    kept = zip(split.train, counts, strict=True)
+    train = [np.sort(generator.choice(rows, n, replace=False)) for rows, n in kept]
+    return replace(split, train=train)
 
 
 def seeded(seed: int) -> np.random.Generator:

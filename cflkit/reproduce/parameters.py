@@ -48,6 +48,7 @@ class ParameterError(bounds.Mistake):
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what PyTorch's generators take
 Overlap = Literal["nonoverlapping", "overlapping"]
 Balance = Literal["balanced", "imbalanced"]
+Sizes = Literal["1/r", "half"]  # of `partition.unequal`
 
 
 class Recorded(Protocol):

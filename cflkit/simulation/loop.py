@@ -103,9 +103,8 @@ def run(
         raise ValueError(f"temperature_of names {sorted(absent)}, which are no methods of the run")
     measuring = next(iter(methods.values())).measuring or ON_TEST_SETS
     plan = f"central every {central_every}, until settled {until_settled}, {sorted(temperature_of)}"
-    modules, keeper = modules_of(methods, federation), None
-    if checkpoint:
-        keeper = Keeper(checkpoint, methods, federation, plan, after, modules)
+    modules = modules_of(methods, federation)
+    keeper = Keeper(checkpoint, methods, federation, plan, after, modules) if checkpoint else None
     history, start = begin(methods, federation, rounds, measuring, after, keeper)
     history.modules = sorted({*history.modules, *modules})
     running = unfinished(methods, history, until_settled)

@@ -23,6 +23,8 @@
 # ![Above, one round of federated averaging in four steps: send the model, train locally, return updates, average. Below, OCFL: federated averaging while the server watches the temperature, one clustering at its first rise, then federated averaging within each cluster.](../figures/scheme_fedavg_ocfl.svg)
 
 # %% tags=["record"]
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -74,6 +76,7 @@ precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmeti
 engine = None  # how local trainings are computed: "threads" or "stacked"; None: as the device needs
 validation = 0.0  # share of the training samples for validation; only EMD-CFL needs them
 epsilon = 0.1  # EMD-CFL's threshold, if `only` names this method
+sizes = None  # or "1/r", "half": clients with few training images; None: about equally many
 perturbation = None  # a seed: perturb the last bit of what was trained, as another processor might
 
 # %% tags=["record"]
@@ -91,14 +94,7 @@ run_name = records.run_id(run)
 # stand behind the $P$ parameters in the row. The server averages them as well, but it compares parameters alone.
 
 # %% tags=["record", "nbval-check-output"]
-images, split = partition.ocfl(
-    datasets.load(run.dataset),
-    overlap=run.overlap,
-    balance=run.balance,
-    clients=run.clients,
-    draws=run.draws,
-    seed=run.partition_seed,
-)
+images, split = papers.ocfl.data(run)
 federation = papers.ocfl.federation(run, images, split)
 everyone = torch.arange(federation.clients)
 print(f"{federation.clients} clients, {federation.parameters:,} parameters per model")
@@ -656,6 +652,52 @@ plots.show(
 # only the sum of all updates. Then OCFL cannot run
 # ([10b](10b_privacy_and_change_controls.ipynb#could-the-server-see-less)).
 #
+# <a id="if-some-clients-have-few-images"></a>
+#
+# ## If some clients have few images
+#
+# So far, all clients have about as many images. The parameter `sizes` changes this. With `"1/r"`, the client of rank $r$
+# keeps the share $1/r$ of its training images, which is a power law. With `"half"`, one client keeps all, and has about half of
+# the images of all clients together. Test images stay as they are, and the ranks are drawn.
+#
+# The next cells compare five methods on both with equal clients. One control tells *unequal* from *few*: each client keeps
+# every fifth image. Small clients make few steps, and the network of this notebook then learns too little in a few rounds. So this
+# section has the small network, the training and the six rounds of the [failure map](09b_catalogue.ipynb). Its clients hold digits,
+# whatever the data set. Each seed is that of the training and of the ranks. As in the papers, all clients weigh the same.
+
+
+# %%
+def ends_with(part, seed):
+    """What five methods have after six rounds, one row per method."""
+    often = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
+    home = Federation(digits, part, "perceptron", often, seed=seed, engine="stacked")
+    every = papers.ocfl.line_up(run, digits, part)
+    chosen = {n: every[n] for n in ("FedAvg", "OCFL-HDB", "OCFL-KM", "oracle", "local")}
+    rows = simulation.run(chosen, home, 6, progress=False).table()
+    measures = ["accuracy", "ari", "worse_than_local"]
+    return rows[rows["round"] == 6].set_index("method")[measures]
+
+
+# %%
+by_skew = {}
+for kind in ("nonoverlapping", "overlapping"):
+    options = {"overlap": kind, "balance": "balanced", "clients": 15, "draws": 120, "seed": 0}
+    _, equal = partition.ocfl(digits, **options)
+    fifth = replace(equal, train=[rows[::5] for rows in equal.train])
+    for number in seeds:
+        unequal = {skew: partition.unequal(equal, skew, number) for skew in ("1/r", "half")}
+        for skew, part in {"equal": equal, "a fifth each": fifth, **unequal}.items():
+            by_skew[kind, number, skew] = ends_with(part, number)
+over_skews = pd.concat(by_skew, names=["clusters", "seed", "sizes", "method"]).astype(float)
+
+# %% tags=["hide-input"]
+for measure, values in over_skews.items():
+    spans = values.groupby(["clusters", "method", "sizes"], sort=False).agg(["mean", "min", "max"])
+    cells = spans.apply("{mean:.2f} ({min:.2f}–{max:.2f})".format_map, axis=1)
+    table = cells[spans["mean"].notna()].unstack("sizes", sort=False)
+    print(f"{measure}: mean (range)\n{table.rename_axis(columns=None).to_string()}\n")
+
+# %% [markdown]
 # <a id="where-there-is-nothing-to-find"></a>
 #
 # ## Where there is nothing to find

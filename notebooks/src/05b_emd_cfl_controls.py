@@ -93,6 +93,7 @@ until = "rounds"  # or "clusters": no more rounds once no method's clusters can 
 precision = "float32"  # or "tf32", on NVIDIA GPUs: faster and coarser arithmetic
 scene = "none"  # or "join", "random", "late group", "drift": clients come later, or change
 change = 0  # rounds before clients come or change
+sizes = None  # or "1/r", "half": clients with few training images; None: as the version deals them
 
 # %% tags=["record"]
 run = papers.emd_cfl.Parameters.of(globals())

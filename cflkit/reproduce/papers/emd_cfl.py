@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from cflkit import _bounds as bounds
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
-from cflkit.reproduce.parameters import Images, Seed, Selection, Training, known_name
+from cflkit.reproduce.parameters import Images, Seed, Selection, Sizes, Training, known_name
 
 # --- The line-up ---------------------------------------------------------------------------------
 
@@ -106,6 +106,7 @@ class Parameters(Training, Images, Selection):
     scene: Literal["none", "join", "random", "late group", "drift"] = "none"
     change: bounds.Natural = 0
     published_distances: bool = False
+    sizes: Sizes | None = None
 
     @model_validator(mode="after")
     def change_within_the_rounds(self) -> Self:
@@ -203,16 +204,12 @@ OF_BASELINES = (
 def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Load the images, shift a copy for each group, and split it among the group's clients."""
     from cflkit import datasets
-    from cflkit.partition import shifts
+    from cflkit.partition import shifts, unequal
 
-    return shifts.make(
-        datasets.load(run.dataset),
-        run.version,
-        clients=run.clients,
-        samples=run.samples,
-        published=run.published_split,
-        seed=run.partition_seed,
-    )
+    seed, published = run.partition_seed, run.published_split
+    dealt = run.model_dump(include={"version", "clients", "samples"})
+    images, split = shifts.make(datasets.load(run.dataset), published=published, seed=seed, **dealt)
+    return images, unequal(split, run.sizes, seed)
 
 
 def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:

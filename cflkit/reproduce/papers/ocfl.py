@@ -15,7 +15,7 @@ from pydantic import Field
 
 from cflkit._bounds import MOST, CosineThreshold, Count, Natural, NonNegative, Positive, Repeats
 from cflkit.reproduce.papers import base
-from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
+from cflkit.reproduce.parameters import FederatedRun, Seed, Selection, Sizes
 
 
 class OCFLMethods(FederatedRun):
@@ -59,6 +59,7 @@ class Parameters(OCFLMethods, Selection):
     perturbation: Seed | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     epsilon: NonNegative = 0.1
+    sizes: Sizes | None = None
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
@@ -132,8 +133,10 @@ def data(run: FederatedRun) -> tuple[base.ImageSet, base.Partition]:
 
     dealt = run.model_dump(include={"overlap", "balance", "clients", "draws"})
     images, split = partition.ocfl(datasets.load(run.dataset), seed=run.partition_seed, **dealt)
-    if isinstance(run, Parameters) and run.validation:
-        split = partition.with_validation(split, run.validation, run.partition_seed)
+    if isinstance(run, Parameters):
+        if run.validation:
+            split = partition.with_validation(split, run.validation, run.partition_seed)
+        split = partition.unequal(split, run.sizes, run.partition_seed)
     return images, split
 
 

@@ -337,7 +337,7 @@ def two_machines():
     sizes = rng.integers(20, 140, 12)
     held = []
     for client, size in enumerate(sizes):
-        classes = partition.NON_OVERLAPPING[10][client // 4]
+        classes = partition.class_sets("nonoverlapping", 10)[client // 4]
         pool = np.flatnonzero(np.isin(labels, classes))
         held.append(np.sort(rng.choice(pool, size, replace=False)))
     images = np.concatenate(held)
