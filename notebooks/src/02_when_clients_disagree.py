@@ -128,7 +128,7 @@ ari = metrics.agreement(group_of, three_ways["one model per cluster"].labels)["a
 
 # %% [markdown]
 # **Personalisation** asks how good a client's model is on images like its own. **Generalisation** asks how good it is on images of all kinds. The papers measure both by the [F1 score](99_glossary.ipynb#macro-f1), and call them PF1 (own test sets) and
-# GF1 (a *central* test set of all classes, which belongs to no client). Their PF1 is also a mean over all rounds. We take the accuracy after the last round, because on a mixture of images it is simply a weighted mean. And we ask for a third number: how good is a model on **foreign** images, those of classes that its client's group does not have?
+# GF1 (a *central* test set of all classes, which belongs to no client). Their PF1 is also a mean over all rounds. We take the accuracy, because on a mixture of images it is simply a weighted mean, and we take it after the last round. And we ask for a third number: how good is a model on **foreign** images, those of classes that its client's group does not have?
 
 # %%
 everyone = torch.arange(run.clients)
