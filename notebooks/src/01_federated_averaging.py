@@ -121,7 +121,7 @@ def train_locally(network, client, t):
 # The server sends the model, waits, and averages. It never sees the data of a client. It sees only the parameters that
 # a client returns, and the number of its samples.
 #
-# **Write it.** The mean weighs each model by the client's number of samples. It takes one line, which replaces the last one. Use what NumPy and PyTorch have in common, such as `*`, `@` and `.sum()`: the check sends NumPy
+# **Write it.** The mean weighs each model by the client's number of samples. (Here all have the same number, so it is the plain mean of lessons 00 and 03.) It takes one line, in place of `raise NotImplementedError`. Use what NumPy and PyTorch have in common, such as `*`, `@` and `.sum()`: the check sends NumPy
 # arrays, and the lesson tensors. Until your line is right, the lesson goes on with the solution of exercise 01.1.
 
 
@@ -164,7 +164,7 @@ print("same parameters to 1e-4:", largest < 1e-4)
 # An accuracy alone says little, so we add two references. The upper one trains a single model on the data of all clients **in one place**, which is
 # what a federation avoids. In the lower one **each client trains alone**.
 #
-# **Predict.** Will the shared model be nearer to the upper reference or to the lower one?
+# **Predict.** After ten rounds, how far has the shared model come on the way from the lower reference to the upper one: hardly, half of the way, or nearly all of it?
 
 # %%
 everything = {"train": [np.concatenate(similar.train)], "test": [np.concatenate(similar.test)]}
@@ -217,8 +217,8 @@ plots.show(
 # All clients of both federations start from the model that FedAvg has trained above, and train alone for up to 16 epochs. (A **job** is one model on one client.
 # `Jobs(models, model_of, client_of)` lists many at once.)
 #
-# **Predict.** After 8 epochs, how long is the mean of the six updates, in per cent of the length of a single one? (Six updates of equal length at right angles to each
-# other have a mean of length $1/\sqrt 6$, which is 41 %.) Write your number for the dissimilar clients into the next cell, and execute the cells from there. Figure 2 then shows your guess.
+# **Predict.** After 8 epochs, how long is the mean of the six updates of the dissimilar clients, in per cent of the length of a single one? (Six updates of equal length at right angles to each
+# other have a mean of length $1/\sqrt 6$, which is 41 %. If the two clients of each group go the same way, and only the three groups are at right angles, it is $1/\sqrt 3$, which is 58 %.) Write your number into the next cell, and execute the cells from there. Figure 2 then shows your guess.
 
 # %%
 guess = None  # per cent, from 0 to 100
@@ -268,7 +268,7 @@ plots.show_frames(
     [f"{count} local epoch{'s' if count > 1 else ''}" for count in epochs],
     2,
     "**Similar clients drift together, dissimilar ones apart.** Each rib is the update of a client; colours and marks are groups, and the grey clients have none. "
-    "The black line is the mean of the six updates, and this is what the server keeps. All lines start at the shared model. An update has 650 numbers, so this is a view from the side: each rib has its true length and its true angle to the black line, in units of the mean length. "
+    "The black line is the mean of the six updates, and this is what the server keeps. All lines start at the shared model. An update has 650 numbers, so this is a view from the side: each rib has its true length, in units of the mean length, and its true angle to the black line. "
     "The three groups point in three directions, with angles of more than 90° between them.",
     "Two umbrellas. The six grey ribs of similar clients stand close around the black line, which is nearly as long. The coloured "
     "ribs of dissimilar clients lie nearly flat and point in three directions, and their black line is short.",
@@ -276,9 +276,9 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# We call the length of the updates the clients' *work*. The mean of similar clients keeps most of it. The mean of dissimilar clients keeps less than the 41 % of six unrelated directions, and far less than the 58 % of three, because the groups pull *against*
-# each other. With more epochs, the mean keeps a larger *share* in both federations. But the updates become much longer, and so does the length that is lost: a smaller share of a much longer way
-# is still more ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
+# We call the length of the updates the clients' *work*. The mean of similar clients keeps most of it. The mean of dissimilar clients keeps less than the 41 % of six unrelated directions, and far less than the 58 % of three unrelated groups, because the groups pull *against*
+# each other. With more epochs, the mean keeps a larger *share* in both federations (move the slider). This does not mean that there is less drift. The updates become much longer, too, and the length that the mean loses
+# grows with them ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #
 # ## What do clients forget meanwhile?
 #
@@ -315,7 +315,7 @@ plots.show(
 
 # %% [markdown]
 # Each dissimilar client forgets the classes that it does not see. The other three lines lie nearly on each other. So the mean repairs the damage here: most of the drift cancels, and the mean
-# stays near the good model from which all clients started. In this one round, averaging loses progress, but no accuracy.
+# stays near the good model from which all clients started. In this one round, averaging loses length (Figure 2), but no accuracy (Figure 3).
 #
 # > **An honest limit.** The clients started from a trained, convex model, and drifted for one round. With a deeper network, from random weights and in every round, the mean
 # > repairs less: [02 Who wins depends on the test](02_when_clients_disagree.ipynb).
