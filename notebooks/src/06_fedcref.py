@@ -17,7 +17,7 @@
 # *Ten images from each of four piles. Two of the piles show mostly the same digit. Which two?*
 #
 # **Answer.** Let each pile train a small network that reconstructs its images. Two piles belong together if their two networks make nearly
-# the same errors on the images of both. This needs no label, and nobody has to know how many digits there are. How much it helps a client depends on the errors in its piles.
+# the same errors on the images of both. This needs no label, and nobody has to know how many digits there are altogether. How much it helps a client depends on the errors in its piles.
 #
 # **You will**
 #
@@ -197,14 +197,13 @@ plots.show(
 #
 # Take a local cluster, its own network $q$, and a network $r$ of another client. On image $k$ of this cluster their errors
 # differ by $d_k = \lvert e_k^{\,q} - e_k^{\,r} \rvert$. These differences are scaled to lie between 0 and 1. The client
-# agrees if at least a share α = 0.75 of them (75 per cent) is small:
+# agrees if at least a share α = 0.75 of them is small:
 #
 # $$\tilde d_k = \frac{d_k - \min d}{\max d - \min d}, \qquad \Pr\{\, \tilde d_k \le \vartheta \,\} \ge \alpha = 0.75.$$
 #
-# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits disagree on many images, by small and large amounts.
+# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits on many.
 #
-# The owner of $r$ asks the same about the images of its own cluster. If both agree, the two clusters are **associated**. (The
-# paper writes θ for ϑ, but in the other lessons θ is a model.)
+# The owner of $r$ asks the same about the images of its own cluster. If both agree, the two clusters are **associated**. (The paper writes θ.)
 #
 # **Write it.** Compute $\tilde d_k$ for several networks at once, each with its own minimum and maximum. While nothing is written, the lesson uses the solution.
 
@@ -364,7 +363,7 @@ plots.show_frames(
 
 # %% [markdown]
 # In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits, and nobody
-# told it that there are ten. (But we chose ϑ with this figure; see the end.) With the defaults, only two clusters
+# told it that there are ten. (But we chose ϑ with this figure.) With the defaults, only two clusters
 # find each other at ϑ = 0.2. With a larger ϑ, one wrong line joins two digits, and at 0.6 four communities are left.
 
 # %% [markdown]
@@ -411,7 +410,7 @@ else:
 # %% [markdown]
 # ## Sort the images again
 #
-# Now every client **refines** its local clusters. Its candidates are its own networks, which the paper calls a safeguard, and those of all communities. The candidate that is
+# Now every client **refines** its local clusters. Its candidates are its own networks and those of all communities. The candidate that is
 # best for most images wins these images, and is no candidate any more. This is repeated with the other images until there are as many clusters as before. Images that are left join
 # the winner with the smallest error. This is the paper's Algorithm 2:
 
@@ -460,7 +459,7 @@ print(f"ACC: first {accuracy(first):.2f}, alone {alone:.2f}, with communities {t
 # ## The loop, and when it stops
 #
 # Better local clusters train better networks, so FedCRef begins again with them, until they no longer change. A client **rests** if its new clusters agree with its old ones to τ (an ACC of 0.95 here, and of 0.8 in the paper). The run ends when all clients rest,
-# or when the numbers of communities and of isolated clusters have changed by at most a tenth in each of three iterations in a row. This is the whole of Algorithm 1:
+# or when the numbers of communities and of isolated clusters have changed by at most a tenth in each of three iterations in a row. (So says the text; Algorithm 1 prints that both must hold.) This is the loop:
 #
 # ```text
 # repeat
@@ -483,13 +482,11 @@ of_loop = loop.rename(
 of_loop.set_index("iteration")[["ACC", "communities", "isolated", "clients that go on"]].round(3)
 
 # %% [markdown]
-# With the defaults, the first iteration does nearly all of the work. The second adds a point, and after the third all clients rest, so the run stops. One column is a surprise: more clusters are isolated at the end than
-# after the first iteration, although the clusters are cleaner ([06b](06b_fedcref_controls.ipynb#why-are-associations-lost-again) finds the reason).
+# With the defaults, the first iteration does nearly all of the work. The second adds 0.01, and after the third all clients rest, so it stops. One column is a surprise: more clusters are isolated at the end than after the first iteration ([06b](06b_fedcref_controls.ipynb#why-are-associations-lost-again) finds the reason).
 #
 # ## Clusters made by k-means
 #
-# The errors of our first clusters are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. We start
-# again from such clusters.
+# The errors of our first clusters are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. By the paper, simulated clusters do "not limit the significance" of its results. We start again from k-means.
 #
 # **Predict.** Does refinement gain more there, or less?
 
@@ -550,12 +547,11 @@ print("reconstructed better elsewhere: random {}, k-means {}".format(*told))
 
 # %% [markdown]
 # K-means puts images together that look alike. So the network of a cluster reconstructs most of its misplaced images better than the client's other networks do, and they stay.
-# In this draw of clients, the communities make it slightly worse. This is an exception: with twenty other draws, they raised the ACC by 0.03 on average (0.01 to 0.07), whereas
-# clients alone gained nothing. So against the errors of k-means only the federation helps, and only a little. Other clusterings leave more to gain: after DEC, ACC rises from 0.78 to 0.89 in the paper's Table 1 ([report 96](96_report_fedcref.ipynb)).
+# In this draw of clients, the communities make it slightly worse. This is an exception: with twenty other draws, they raised the ACC by 0.03 on average (0.01 to 0.07), whereas clients alone gained nothing. So against the errors of k-means only the federation helps, and only a little. Other clusterings leave more to gain: after DEC, ACC rises from 0.78 to 0.89 in the paper's Table 1 ([report 96](96_report_fedcref.ipynb)).
 #
 # ## Who chooses ϑ?
 #
-# We chose ϑ with Figure 3, where we see the truth. Is the same ϑ right for other data? We give the same clients 40 images of each class, of which no
+# We chose ϑ with Figure 3, where we see the truth. The paper chose its own "after a series of validation runs". Is the same ϑ right for other data? We give the same clients 40 images of each class, of which no
 # two clients share any.
 
 # %% tags=["nbval-check-output"]
@@ -568,14 +564,14 @@ members, isolated = fedcref.communities_of(new)
 print(f"same ϑ, other data: more than half of the clusters are isolated: {isolated > len(new) / 2}")
 
 # %% [markdown]
-# > **An honest limit.** The right ϑ depends on networks and data, and without labels nobody sees the black lines of Figure 3. Here, ϑ = 0.45 works for clients that share seven of ten images, more than in the paper, and fails for those of the last cell. The paper has ϑ = 0.2,
+# > **An honest limit.** The right ϑ depends on networks and data, and without labels nobody sees the black lines of Figure 3. Here, ϑ = 0.45 works for clients that share seven of ten images, and fails for those of the last cell. The paper has ϑ = 0.2,
 # > larger images, hundreds of them per class, and mostly no shared ones ([report 96](96_report_fedcref.ipynb)).
 #
 # ## What we saw
 #
 # - A reconstruction error tells without labels whether a network knows this kind of image.
-# - Both sides must agree, since one wrong association joins two classes.
-# - A client corrects a misplaced image only if another of its networks reconstructs it better. This holds for most random errors, but only for a few of those that k-means makes.
+# - Both sides are asked, since one wrong association joins two classes.
+# - A client alone corrects a misplaced image only if another of its networks reconstructs it better. This holds for most random errors, but only for a few of those that k-means makes. So the other clients add only a little here.
 
 # %% tags=["claims"]
 strict, ours, loose = (counted(associate(errors, clusters, v)) for v in (0.2, run.threshold, 0.7))

@@ -16,15 +16,14 @@
 #
 # *The image is a 3 of 8 × 8 pixels, enlarged. Pixels that a map calls important are bright.*
 #
-# **Answer.** It measures more than the map. Two of these three maps were made without the network, and one of these two is random. This lesson puts pixels back in the order of such maps. It finds out how much of a score belongs to the map,
-# how much to the model, and how much to the image. A map is worth something only if it beats maps that know nothing.
+# **Answer.** It measures more than the map. Two of these three maps were made without the network, and one of these two is random. This lesson finds out how much of a score belongs to the map, how much to the model, and how much to the image. A map is worth something only if it beats maps that know nothing.
 #
 # **You will**
 #
 # - watch an image come back pixel by pixel, in the order of three maps,
 # - write GradCAM in three lines, and read insertion in eight,
 # - find the score of a map that knows nothing,
-# - score the models of clusters on the images of their own clients, of other clients, and of the server, as the paper does,
+# - score the models of clusters on the images of their own clients, of other clients, and of the server,
 # - compare GradCAM with maps that are made without any model.
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb).
@@ -32,8 +31,7 @@
 # **Study minutes:** 23. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
-# Assumption*, section 5. It is, to its authors' knowledge, the first paper that brings cluster models and explanations together. It asks what accuracy does not tell: do the models of clusters
-# also look at better places than one model for all? The authors archived every score, so their tables can be computed again.
+# Assumption*, section 5. To its authors' knowledge, it is the first to bring cluster models and explanations together. It asks: do the models of clusters also look at better places than one model for all? The authors archived the scores of every cluster, so their diagrams can be drawn again.
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -87,7 +85,7 @@ print(f"{len(models)} clusters, agreement with the groups (ARI) {ari:.2f}")
 # ## Put the pixels back, best first
 #
 # A **saliency map** gives each pixel of an image a number: how much it matters for the answer. If a map is right, its best pixels alone should be enough.
-# **Insertion** starts from a black image, and puts the pixels back in the order of the map. (Ink is bright now and paper is black, unlike in the picture at the top.) After every step it asks the model for the
+# **Insertion** starts from a black image (in RISE, its source, from a blurred one), and puts the pixels back in the order of the map. (Unlike in the picture at the top, ink is bright now.) After every step it asks the model for the
 # probability of the class that it has predicted for the whole image. The score is the **area** under this curve, between 0 and 1.
 
 
@@ -105,15 +103,14 @@ def insertion(network, image, heat, c, step):
 
 
 # %% [markdown]
-# **Predict.** Figure 1 does this for three maps of one image, under the model of the cluster, in the order A, B, C of the top picture: GradCAM, a well-known method that we
-# write below; **noise**, which is a random number for each pixel; and the brightness of the image itself. For each map, which share of the pixels must be back before the
+# **Predict.** Figure 1 does this for three maps of one image, under the model of the cluster, in the order A, B, C of the top picture: GradCAM, which we write below; **noise**, which is a random number for each pixel; and the brightness of the image itself. For each map, which share of the pixels must be back before the
 # probability is above 0.5 for the first time? Write your share for noise into the next cell, and execute the cells from there. Figure 1 then shows your guess.
 
 # %%
 guess = None  # per cent of the pixels, for noise
 
 # %% [markdown]
-# Move the slider of Figure 1.
+# Move the slider.
 
 # %% tags=["hide-input"]
 guess = check.guessed(guess, 0, 100)
@@ -200,8 +197,8 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, brightness needs the smallest share, about a sixteenth of the pixels, because a few of them from all strokes show the shape. GradCAM needs about an eighth: it first brings back mainly one stroke, from the upper right to the middle.
-# Noise, which brings back dots from everywhere, needs about a third. All the same, its area is far from 0 at the end. But first, what is GradCAM?
+# With the defaults, brightness needs the smallest share, a single step (a sixteenth of the pixels), because a few of them from all strokes show the shape. GradCAM needs two: it first brings back mainly one stroke.
+# Noise, which brings back dots from everywhere, needs about a third. Yet its area is far from 0 at the end.
 #
 # ## GradCAM in three lines
 #
@@ -246,7 +243,7 @@ def gradcam_by_hand(network, image, c):
 
 
 # %% [markdown]
-# The package takes GradCAM from Captum, a library of explanations, and computes the curves of many images at once. Both must agree with
+# The package takes GradCAM from the library Captum, and computes the curves of many images at once. Both must agree with
 # what we wrote:
 
 # %% tags=["nbval-check-output"]
@@ -262,7 +259,7 @@ print("as Captum's map:", same_map, "· as the package's curve:", same_curve)
 #
 # The formula does not use the true class. Figure 2 shows the image under FedAvg's model and under the models of all clusters. Two of these have never seen this digit.
 #
-# **Predict.** Could you tell from the maps alone which answers are wrong?
+# **Predict.** How many of the four answers are wrong, and could you tell from the maps alone?
 
 # %% tags=["hide-input"]
 named = {"FedAvg (one for all)": ways["FedAvg"].models[0]}
@@ -293,7 +290,7 @@ plots.show(
 )
 
 # %% [markdown]
-# A map shows which pixels the *model* used. It does not show whether the answer is right, even if the map looks convincing. So a map needs a score.
+# With the defaults, three of the four answers are wrong. A map shows which pixels the *model* used. It does not show whether the answer is right, even if the map looks convincing. So a map needs a score.
 #
 # ## What does noise score?
 #
@@ -319,7 +316,7 @@ judged = {
 }
 
 # %% [markdown]
-# The next cell scores any of four kinds of maps, under any model, on all sixty images.
+# The next cell scores any of four kinds of maps, under any model, on sixty images.
 
 
 # %%
@@ -415,19 +412,19 @@ for name, method in ways.items():
         print(f"{name:8s}{source:16s} {told}")
 
 # %% [markdown]
-# With the defaults, out-of-cluster every answer is wrong, and GradCAM's insertion is still 0.79, only a tenth below the one in-cluster. That of noise falls about as much. So the score follows the confidence of the model, even where it is confidently wrong. On the server's
+# With the defaults, out-of-cluster every answer is wrong, and GradCAM's insertion is still 0.79, only 0.10 below the one in-cluster. That of noise falls about as much. So the score follows the confidence of the model, even where it is confidently wrong. On the server's
 # test set, which has all digits, FedAvg's model is right more often than the clusters' models, and yet the score prefers the clusters. (How much more often, rounding decides: 0.65 in this run, and 0.43 in one with a single thread.)
 #
-# In the paper's ranking by insertion in-cluster (its Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all comes last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
-# does not show that the *maps* of clusters are better. (The authors themselves call the evaluation of maps an unresolved problem.)
+# In the paper's ranking by insertion in-cluster (its Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
+# does not show that the *maps* of clusters are better. (The authors call the evaluation of maps an unresolved problem.)
 #
 # ## What noise must score
 #
 # In Figure 3, the two areas of each model are equal to within 0.06, and not by accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
 # also shows a random 30 %. On average, one curve is therefore the other one, read backwards,
-# and their areas are equal. This holds for every model, however confident it is, and for every kind of image, if absent pixels are black in both curves and all steps are equal.
+# and their areas are equal. This holds for every model and every kind of image, if absent pixels are black in both curves and all steps are equal.
 #
-# So the **difference**, insertion − deletion, has a natural zero. A map must beat 0 to be worth anything.
+# So the **difference**, insertion − deletion, has a natural zero. A map must beat 0 to be worth anything, but this is not enough.
 #
 # **Predict.** A fourth map is a blob in the centre of every image. Does it beat 0 under the two models? Does it beat GradCAM?
 
@@ -468,7 +465,9 @@ plots.show(
 # both are much lower, and GradCAM is no better than the centre. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained. In 28 longer runs, the clusters' models had the larger difference in 15,
 # and by 0.02 on average ([report 97](97_report_explanations.ipynb)).
 #
-# Brightness scores as much as GradCAM, although no model was used to make it. It knows where the strokes are, and on a black background the strokes are all that can be put back.
+# Only the zero is common to all models. Brightness is the same map under both, and has 0.31 and 0.65. So compare maps under one model, and not models.
+#
+# Brightness scores as much as GradCAM, or more, although no model was used to make it. It knows where the strokes are, and on a black background the strokes are all that can be put back.
 #
 # > **An honest limit.** This score cannot tell whether GradCAM explains more than where the strokes are. What counts as an absent pixel is also a choice. With
 # > black, a map that marks the empty background must score badly, although what is *not* there also tells a 6 from a 4. This lesson has 60 images and one training.
