@@ -52,7 +52,7 @@ plots.style()
 # The tutorial has a whole method in about three hundred lines, and it needs no download:
 #
 # 1. **Warm-up.** All clients train one model by federated averaging, for ten rounds.
-# 2. **Signatures.** Each client sends the gradient of its loss on 32 samples.
+# 2. **Signatures.** Each client sends the gradient of its loss on its first 32 samples.
 # 3. **Clustering.** The server clusters the gradients by their cosine distances into three clusters.
 # 4. **Training.** Each cluster trains its own model for 50 more rounds, with 30 % of its clients in each.
 #
@@ -214,11 +214,11 @@ print(f"ceiling if the group is known: {known:.1%}")
 print(f"ceiling of one model for all:  {single:.1%}")
 
 # %% [markdown]
-# We needed no training for these two numbers, and no method can change them, because they are a property of the data. They are expected values for new samples, over all clients of the federation.
+# We needed no training for these two numbers, and no method can change them, because they are a property of the data. They are expected values for new samples, over all clients.
 #
 # ## Which signature shows the groups?
 #
-# The third exercise of the tutorial asks what clients could send in place of gradients. Client $i$ has the gradient $g_i$, the loss $f_i$ and, after local training, the model $\theta_i$.
+# The third exercise of the tutorial is to compare similarity metrics, and its text names three. Client $i$ has the gradient $g_i$, the loss $f_i$ and, after local training, the model $\theta_i$.
 #
 # **Write it.** Compute three distances between all clients: $1 - \cos(g_i, g_j)$, $\lvert f_i - f_j \rvert$ and $\lVert \theta_i - \theta_j \rVert$. Return the three matrices in a list. While nothing is written, the lesson uses the solution.
 
@@ -334,15 +334,15 @@ plots.show(
 )
 
 # %% [markdown]
-# Read the figure row by row, from the bottom.
+# Read the figure from the bottom.
 #
 # - **Per-Client.** On its training samples, a client's own model is nearly always right (about 99 %), because it has learned them by heart. On new samples it is right in about 71 %, between the two other methods. The published 80 % fits neither number. The
-#   tutorial's clients have no other samples. So if its function had been called, it would have measured the triangle, and a reader would have concluded that clients should not cooperate.
-# - **Clustered.** The 82 % lies just below the ceiling, and our 80 % comes close to it. What the 78 % measures is not said. If it is an accuracy on all ten classes, it is impossible: there a sample
+#   tutorial's clients have no other samples. So if its function had been called, it would have measured these 99 %, and a reader would have concluded that clients should not cooperate.
+# - **Clustered.** The 82 % lies just below the ceiling, and our 80 % about two percentage points below it. What the 78 % measures is not said. If *Global* means all ten classes, it is impossible (and so is Per-Client's 80 %): there a sample
 #   may come from any group, so that no method can be expected to get above 68 %. If it is an accuracy on the clients' own classes, we do not know how it differs from the 82 %.
 # - **Single Model.** 65 % is possible, but our FedAvg has not reached it after sixty rounds (about 59 %).
 #
-# The last column, ten rounds of "Discovery Time", is a setting of the code and not a result.
+# The last column, ten rounds of "Discovery Time", is a setting, and not a result.
 #
 # ## A fault and a setting
 #

@@ -87,7 +87,7 @@ federation, truth = clients_of("four")
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. In every round, each client picks the model that has the lowest loss on its own images.
 # - **pFedGraph** (Ye et al.): this method has no clusters. Each client gets its own weights, which are larger for clients with similar updates.
 # - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look less strange to its network than a threshold allows. We set the threshold half-way between its largest score
-#   within groups and its smallest score between groups. On four angles the two overlap, so this is a compromise. A server could not even do this, because it does not know the groups.
+#   within groups and its smallest score between groups. On our four angles the two overlap, so this is a compromise. A server could not even do this, because it does not know the groups.
 #
 # `mixing.watched` lets each method run as usual, and measures a matrix after each round.
 
@@ -295,7 +295,7 @@ plots.show(
 #
 # ## Where EMD-CFL works
 #
-# EMD-CFL asks whether the images of one client look strange to the network of another one. Digits that are turned by 90 degrees do. Upside-down digits hardly do, as [lesson 05](05_emd_cfl.ipynb) shows, so on four angles no threshold is right. We give it
+# EMD-CFL asks whether the images of one client look strange to the network of another one. Digits that are turned by 90 degrees do. Upside-down digits of 8 × 8 pixels hardly do, as [lesson 05](05_emd_cfl.ipynb) shows, so on our four angles no threshold is right. (On the larger digits of the paper, some are: see the limit below.) We give it
 # twelve clients in two groups, upright and turned by 90 degrees, with 120 images each.
 
 # %%
@@ -418,8 +418,8 @@ pd.DataFrame(columns).T
 # %% [markdown]
 # This is what these runs say, and no more:
 #
-# 1. **First compare FedAvg with Local.** If Local is better (column *four groups*), the clients differ and weight from other groups hurts. If FedAvg is much
-#    better (column *no groups*), clustering can gain little.
+# 1. **First compare FedAvg with Local.** With four groups, Local was better: the clients differed, and weight from other groups hurt. Without groups, FedAvg was much better, and clustering
+#    gained nothing. (Clusters can also gain where both are level, as after twenty rounds in [lesson 04](04_sattler_and_briggs.ipynb).)
 # 2. **There are groups, but you do not know how many?** OCFL and pFedGraph found them without being told the number. OCFL sends as many bytes as FedAvg, pFedGraph two fifths more, and EMD-CFL more than three times as many.
 # 3. **You know how many?** IFCA reached the same accuracy. It sends $k$ models to each client. With $k = 2$, groups must share a model, and it lost most of
 #    its lead over Local. With $k = 8$ it was as accurate, but it sent more bytes.

@@ -51,7 +51,7 @@ plots.style()
 # %% [markdown]
 # ## The clients of lesson 03, again
 #
-# Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, five for each angle.
+# Twenty clients have digits turned by 0, 90, 180 or 270 degrees, five for each angle.
 
 # %% tags=["parameters"]
 clients = 20  # m, five for each angle
@@ -81,7 +81,7 @@ def updates_of(federation, theta, t=0):
 # %% [markdown]
 # ## A curious server reads labels
 #
-# The server of OCFL sees nothing but updates. How much do they tell? In this section we take nine other clients, in three groups with different
+# The server of OCFL sees nothing but updates. How much do they tell? Here we take nine other clients, in three groups with different
 # classes, and look at only ten numbers of an update: the changes of the output biases, one for each class.
 #
 # **Predict.** A client has images of only a few classes. Which of its ten biases go up in training, and which go down?
@@ -120,7 +120,7 @@ exact = sum(np.array_equal(b > 0, own) for b, own in zip(biases, held, strict=Tr
 print(f"all classes read from the signs: {exact} of {len(held)} clients")
 
 # %% [markdown]
-# The reason is one line. For one image with the label $y$, the gradient of the loss $\ell$ with respect to the bias $b_c$ of class $c$ is
+# Why? For one image with the label $y$, the gradient of the loss $\ell$ with respect to the bias $b_c$ of class $c$ is
 #
 # $$\frac{\partial \ell}{\partial b_c} = p_c - \mathbb{1}[y = c],$$
 #
@@ -131,7 +131,7 @@ print(f"all classes read from the signs: {exact} of {len(held)} clients")
 #
 # ## Hide
 #
-# The usual protection has two steps, which a client takes before it sends its update $u$. First it **clips** the update: if its norm is larger than $C$,
+# The usual protection has two steps before a client sends its update $u$. First it **clips** the update: if its norm is larger than $C$,
 # the update is shortened to the norm $C$. Then the client adds random noise to each of the $P$ parameters, with the standard deviation $\sigma C$:
 #
 # $$\tilde u = u \cdot \min\Big(1, \frac{C}{\lVert u \rVert}\Big) + \sigma C z, \qquad z \sim \mathcal{N}(0, I_P) .$$
@@ -263,7 +263,7 @@ table.rename_axis("σ").round(2)
 # must also decide whether there are any. From there on, HDBSCAN puts all clients into one cluster, so its accuracy is FedAvg's. The oracle has lost nothing at this noise. So the models
 # survive it, but the search does not. A model is a mean of five updates or more, in which independent noise partly cancels, whereas the clusterer compares *single* updates.
 #
-# From $\sigma = 0.2$ on, even the oracle is below Local, and then every client does better alone.
+# From $\sigma = 0.2$ on, even the oracle is below Local.
 #
 # ## Seek in several rounds
 #
@@ -342,15 +342,14 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55, and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
+# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (the table above has that of the round in which OCFL clusters), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
 # sum of such updates has the squared norm $t^2 C^2$ if they keep their direction, and that of the noise has about $t\,\sigma^2 C^2 P$. So the cosine becomes about
 #
 # $$\rho' \approx \frac{\rho}{1 + \sigma^2 P / t}, \qquad \text{plus a random part of about } \frac{1}{\sqrt P}.$$
 #
 # The clusterer needs a gap: cosines within groups must be larger than those between groups. Noise makes the gap smaller by the factor $1 + \sigma^2 P / t$, until it is not much larger than the random part. So a sum of $t$ rounds is like one round
 # with the noise $\sigma / \sqrt t$.
-#
-# **Predict.** The server finds groups that were hidden. By how much has the sum of ten rounds raised ε?
+# The next cell tests it.
 
 # %% tags=["nbval-ignore-output"]
 same, pairs, P = truth[:, None] == truth, ~np.eye(run.clients, dtype=bool), federation.parameters
@@ -370,6 +369,8 @@ for t in (1, run.rounds):
     print(f"(by the formula {quiet / (1 + hidden_at**2 * P / t):.3f})")
 
 # %% [markdown]
+# **Predict.** The server finds groups that were hidden. By how much has the sum of ten rounds raised ε?
+#
 # ## What has the sum cost the clients?
 #
 # Nothing. The sum has not raised ε. The server computed the sums from what it had received, and asked nobody for more. A guarantee of differential privacy holds for *everything* that can be computed from what was sent. This is called
@@ -377,7 +378,7 @@ for t in (1, run.rounds):
 # not protected by the noise. The first server had only failed to find them.
 #
 # What does the noise protect then? For each $\sigma$, we repeat the attack of Figure 1 on the nine clients. For each client we compare a class that it has with a class that it does not have:
-# in which share of these pairs did the bias of the first class rise more? This share is called the AUC. A server that guesses has 0.5.
+# in which share of these pairs did the bias of the first class rise more? This share is the AUC. A server that guesses has 0.5.
 
 # %%
 read = []
@@ -424,7 +425,7 @@ plots.show(
 # Read the numbers below the axis. With the defaults, where one round hides the groups, ε is in the thousands, and nothing is guaranteed. Labels can still be read there. Even with the largest noise of the figure, ε is far above 10, and by then the oracle is worse than clients alone.
 # So for these few clients, noise on each update has no good setting: what protects costs more than the federation gives.
 #
-# > **An honest limit.** The claims below were counted on twenty other draws, which nobody had seen when the claims were written.
+# > **An honest limit.** The claims below were counted on twenty other draws, which nobody had seen when they were written.
 # > We show *local* noise, one small network, one clusterer for the sums and one attack. With a larger network, less noise hides the groups of one round. A server that all clients trust can add noise once, to a mean of thousands of clients, and then a useful ε is possible. But to cluster, this server must look at single updates, and these then have
 # > no noise ([10b](10b_privacy_and_change_controls.ipynb#why-the-clusters-go-first) computes both).
 #
@@ -468,13 +469,13 @@ claims.check(
 #
 # **Go deeper.** [10b](10b_privacy_and_change_controls.ipynb) lists what the messages of nine methods contain, lets a client
 # lie, shows that larger networks survive less noise, and asks whose training images can be recognised
-# ([membership inference](10b_privacy_and_change_controls.ipynb#who-was-a-member-an-attack)): those of clients in clusters of one.
+# ([membership inference](10b_privacy_and_change_controls.ipynb#who-was-a-member-an-attack)): those of clients in clusters of one, as the papers expect.
 #
 # ## References
 #
 # - C. Dwork, A. Roth: *The Algorithmic Foundations of Differential Privacy*. 2014.
 # - B. Zhao, K. R. Mopuri, H. Bilen: *iDLG: Improved Deep Leakage from Gradients*. 2020.
-# - H. Kim, H. Kim, G. De Veciana: *Clustered Federated Learning via Gradient-based Partitioning*. ICML 2024 (CFL-GP).
+# - H. Kim et al.: *Clustered Federated Learning via Gradient-based Partitioning*. ICML 2024 (CFL-GP).
 # - M. K. Zuziak, R. Pellungrini, S. Rinzivillo: *One-Shot Clustered Federated Learning*. IEEE BigData 2024.
 #
 # **Previous:** [09 A round is a matrix](09_a_map_of_the_methods.ipynb) · **Next:**

@@ -30,7 +30,7 @@
 # **Study minutes:** 18. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic Assumption*.
-# Its section 6.2 proposes to attribute newcomers, and to cluster a few times. The experiments are ours.
+# Its section 6.2 (and section V of the IEEE version) proposes to attribute newcomers, and to cluster a few times. The experiments are ours.
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -50,7 +50,7 @@ plots.style()
 # %% [markdown]
 # ## The clients of lesson 03, and four in reserve
 #
-# Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, with five clients for each angle. We draw one more client for each angle, and keep it in
+# Twenty clients have digits turned by 0, 90, 180 or 270 degrees, five for each angle. We draw one more client for each angle, and keep it in
 # reserve. Later, one of the twenty clients gets the data of one in reserve. Such a change is called **drift**. (Client drift, in [lesson 01](01_federated_averaging.ipynb), is something else.)
 
 # %% tags=["parameters"]
@@ -85,9 +85,9 @@ federation = home(split)
 # %% [markdown]
 # ## Whose cluster is nearest?
 #
-# Suppose that the server has clustered the clients and has *kept* two things: the model from which that round began, and the
+# Suppose that the server has clustered the clients, and *kept* two things: the model from which that round began, and the
 # updates of that round. A newcomer trains the kept model once. Now its update can be compared with the kept ones, because all began
-# from the same model. The newcomer joins the cluster whose members' updates have the smallest mean cosine distance from its own. The paper calls this **attribution**.
+# from the same model. The newcomer joins the cluster whose members' updates have the smallest mean cosine distance from its own. The paper calls such a step **attribution**, and leaves open how; this rule is ours.
 #
 # **Write it.** Attribute a newcomer, with a **limit**: if even the nearest cluster is farther away than this, the result is `None`. All arguments are NumPy arrays, and clusters are numbered from 0. While nothing is written, the lesson uses the solution.
 
@@ -131,8 +131,8 @@ print("limit 0.6,", placed("late group", limit=0.6))
 # %% [markdown]
 # The newcomers from known groups all find their group. The five of the late group do not stay together: four are put into group 1 (90°), and one into group 2 (180°). The rule always
 # chooses a cluster. With a limit it can say "none of these", and here a limit of 0.6 refuses exactly the five. But a server must know the limit, and the paper has none. So OCFL has none below.
-# (Here we compare updates of the *initial* model. In Figure 1 the server clusters in round 4 and keeps the model
-# with which this round began. There, all five go to 90°.)
+# (Here we compare updates of the *initial* model. In Figure 1 the server keeps the model
+# with which round 4 began, and all five go to 90°.)
 #
 # ## Four scenes
 #
@@ -141,9 +141,9 @@ print("limit 0.6,", placed("late group", limit=0.6))
 # - **Late group**: the whole last group comes after round 6.
 # - **Drift**: after round 6, the last client of the upright group gets a scanner that turns images by 90 degrees.
 #
-# We run OCFL twice in each scene. In the run **OCFL once**, it clusters at the first rise of the temperature, and later it only attributes newcomers. In
+# We run OCFL twice in each scene. In the run **OCFL once**, it clusters at the first rise of the temperature (round 4 in *random* and *late group*, 5 in the others), and later it only attributes newcomers. In
 # the run **OCFL again**, it also clusters again every three rounds: all clients train the kept model, and each new cluster begins with the mean of the
-# models that its members had. A cluster of newcomers alone begins with the kept model. (This is close to what the paper calls *few-shots clustering*.) The oracle (true groups) knows the groups at all times, and FedAvg is
+# models that its members had. A cluster of newcomers alone begins with the kept model. (This is close to what the paper calls *few-shots clustering*, for rounds in which few clients are sampled.) The oracle (true groups) knows the groups at all times, and FedAvg is
 # one model for all.
 
 
@@ -189,7 +189,7 @@ def play(scene):
 
 
 # %% [markdown]
-# In each round of a scene, every method continues from its last state (`after=history`), even if a client has other data from this round on.
+# In each round of a scene, every method continues from its last state (`after=history`).
 
 # %%
 played = {scene: play(scene) for scene in ("join", "random", "late group", "drift")}
@@ -300,7 +300,7 @@ plots.show_frames(
 # %% [markdown]
 # With the defaults, OCFL once ends 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *drift*. It is below FedAvg only in *drift*.
 #
-# - **Join.** Attribution works. The newcomers need one round for it. Then they have a good model.
+# - **Join.** Attribution works. The newcomers need one round for it, and then have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one
 #   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. After two rounds it is nearly level with the oracle.
 # - **Drift.** OCFL once never decides again. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
@@ -337,14 +337,14 @@ plots.show(
 # %% [markdown]
 # ## What clustering again costs
 #
-# If clustering again repairs so much, why do we not do it in every round? It has three costs.
+# Why not cluster in every round? It has three costs.
 #
 # 1. In each round that clusters, all clients train the *kept* model. No cluster's model becomes better in such a round, so the line "OCFL again" has flat steps.
-# 2. Until the next clustering, a changed client has the wrong model. Here this is one round (round 7), because the server clusters in round 8. If a client
+# 2. Until the next clustering, a changed client has the wrong model. Here this is one round (round 7), because the server clusters in round 8. (The late group does not wait: it comes in a round that clusters.) If a client
 #    changes right after a clustering, it is `again` − 1 rounds.
 # 3. Each clustering can go wrong, because HDBSCAN sees only the clients that are there.
 #
-# A server could also wait for a sign, and cluster only then. There are two such signs. A newcomer is refused by your limit, or the model of a client becomes worse on its newest images.
+# A server could also wait for a sign, and cluster only then: a newcomer is refused by your limit, or a client's model becomes worse on its newest images.
 #
 # > **An honest limit.** In *random*, clustering again ended below clustering once, here and with seeds 1 and 2. On MNIST ([report 95](95_report_emd_cfl.ipynb)), it did with each of three seeds, too: once by 17 points, and twice by less than one. We think that
 # > a round with ten clients may have only one or two of a group, which HDBSCAN cannot find. So clustering again can harm where many clients are away. The scene *drift* is about one
@@ -379,7 +379,7 @@ for threshold, feddrift in by_losses.items():
 # %% [markdown]
 # With δ = 1, FedDrift has found the four groups when the data change, and the changed client is in its new cluster in the same round. (At worst, it notices a change two rounds later.) With
 # δ = 0.2, nearly all stay alone, because the model of each is a little better on its own images. With δ = 5, all are one cluster, and the rule becomes FedAvg.
-# So FedDrift must be told a threshold, like the rules of [lesson 04](04_sattler_and_briggs.ipynb). We know that 1 is good here because we tried. And the losses cost messages: in round 4, each of
+# So FedDrift must be told a threshold, like the rules of [lesson 04](04_sattler_and_briggs.ipynb). We found 1 by trying. And the losses cost messages: in round 4, each of
 # the twenty models goes to each of the twenty clients. (In the paper, models also train on earlier data.)
 #
 # ## What we saw
@@ -387,8 +387,6 @@ for threshold, feddrift in by_losses.items():
 # - Attribution needs two things that the server has kept: one model, and the updates that were clustered.
 # - It is enough for newcomers from known groups. Without a limit, it always chooses some cluster, even if none fits.
 # - New groups and changes need a new look at the clients. Clustering again costs a round each time, and comparing losses needs a threshold.
-#
-# The cell below says how often each claim held with twenty other seeds.
 
 # %% tags=["claims"]
 late = played["late group"][3][-1]

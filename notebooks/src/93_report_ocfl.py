@@ -309,6 +309,7 @@ for name in titles:
 
 # %% [markdown]
 # For OCFL with the right clusters, our segments are close to the printed ones: high at home, and low on all classes, of which a cluster's model never saw most.
+# The papers call the GF1 of all methods "more or less comparable" (extended paper, section 4.6.1). Printed are 0.18 here, and 0.29 or 0.30 for FedAvg. In our runs, with another network and learning rate, FedAvg's is far higher.
 #
 # **Where clients of different groups share a model, GF1 differs.** This concerns FedAvg, Sattler's method, Briggs' as published and OCFL-AFF, whose printed GF1 is far below ours. Our FedAvg's segment is upside down: its GF1 is far above its PF1. The authors' common
 # model has a GF1 of about 0.3, averaged over the rounds. We think that it learns the classes more slowly, although it has three local epochs and ours one, because it is another network with a tenth of our learning rate. We have no whole run of FedAvg at the papers' scale that
@@ -316,7 +317,7 @@ for name in titles:
 #
 # **PF1 makes the gain of clusters look large.** Macro-F1 averages over all classes that occur among a client's labels *or the model's answers*, as in the authors' code. So one wrong answer
 # can add a class with F1 = 0, and a client has few classes. Compare the last column. In *accuracy*, FedAvg ends much nearer to OCFL than in PF1: on MNIST within a few points, and on Fashion-MNIST farther. The papers
-# print no accuracy. Our [table of results](results.md) has both.
+# print no accuracy of such models. Our [table of results](results.md) has both.
 
 # %% [markdown]
 # How much better is a method's PF1 than another's? All methods of a run have the same clients, initial model and batches, so they are **paired**. The next cell prints the lead of
@@ -617,7 +618,7 @@ print(moves.groupby(["data set", "theirs"])["ours"].value_counts().to_string())
 # At the papers' scale, the first temperatures are nearer to the authors' than at the reduced one in seven of the eight
 # scenarios. On Fashion-MNIST, the temperature rises at once in all of the authors' curves, and in all but one of our twelve
 # runs. On MNIST, it falls first in all of theirs. In one of them, it falls by very little. It falls first in ten of our twelve.
-# The other two are of seed 0, and cluster a round earlier. So the round depends on the seed. The triangles come from other runs
+# The other two are of seed 0, and cluster a round earlier. So the round depends on the seed. On both data sets, most runs move as the extended paper says (section 4.6.2). The triangles come from other runs
 # of the authors than the curves, as in Figure 1. So a curve need not rise where its triangle stands.
 #
 # Must the round be the same? The authors' four variants of OCFL are four runs of each scenario, and they differ only in what
@@ -651,7 +652,7 @@ print(gaps.rename(columns={"round": "fires"}).join(by_clusterer).to_string())
 
 # %% [markdown]
 # **In all these runs, round 1 has the true groups.** Every distance between groups is more than three times as large as every distance within a group. So k-means, HDBSCAN and affinity
-# propagation find the groups at once, and waiting for the trigger does not change their clusters. Mean shift is wrong in both rounds where groups have equal sizes. (One seed per scenario, 15 clients.) In a small federation with overlapping classes,
+# propagation find the groups at once, and waiting for the trigger does not change their clusters. Mean shift is wrong in both rounds where groups have equal sizes. (One seed per scenario, 15 clients.) The extended paper (section 4.3) expects "an improper structure" of a clustering that comes too early; here round 1 is not too early. In a small federation with overlapping classes,
 # [03b](03b_ocfl_controls.ipynb#does-the-round-matter) found the opposite for HDBSCAN. What the moment does to the *models* is not measured here, because these runs end with the clusters.
 
 # %% [markdown]
@@ -685,7 +686,7 @@ print("the authors' FedAvg:", printed_fedavg.round(2).to_dict())
 # frequent one.
 #
 # **Who pays for the clusters?** In the end, a client's model reads 99.5 % of the client's own test images, and 30 % of the central test set, because it knows only three or four of the ten classes. The authors' FedAvg is far lower at home (PF1 0.29), and only a little higher on all classes
-# (GF1 0.22). So in their 50 rounds, one model for all has not learned enough for a fair comparison, and we have not run it at this scale.
+# (GF1 0.22). These are means over their 50 rounds. Whether more rounds would change the comparison is not known, since we have not run FedAvg at this scale.
 
 # %% [markdown]
 # <a id="scatter-that-no-seed-causes"></a>
@@ -775,7 +776,7 @@ if methods:
 
 # %% [markdown]
 # 1. **Strict rise.** Algorithm 1 of both papers (line 18 of the first, 20 of the extended one) prints
-#    $T_t \ge T_{t-1}$. The authors' code and ours test $T_t > T_{t-1}$. `OCFL(strict=False)` is the printed rule.
+#    $T_t \ge T_{t-1}$, and their texts say "exceeds". The authors' code and ours test $T_t > T_{t-1}$. `OCFL(strict=False)` is the printed rule.
 # 2. **First value.** The first paper's Algorithm 1 starts from $T_{-1} = -\infty$, which would fire at once. We use
 #    $+\infty$, as the extended paper (line 6) and the code do.
 # 3. **What an update holds.** The authors' code compares all of the state, including BatchNorm's statistics and batch

@@ -152,7 +152,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The ranks are those of the paper. But in its second diagram the *highest* deletion score has rank 1, and a high deletion score is bad.
+# The ranks are those of the paper. But in its second diagram the *highest* deletion score has rank 1, and a high deletion score is bad (section 5.1).
 # Corrected, FedAvg is first, and three of OCFL's four methods are last.
 #
 # The paper concludes on "more meaningful explanations on the provided data samples" (section 7). The insertion scores of some methods
@@ -460,6 +460,8 @@ for kind in ("GradCAM", "noise"):
 #
 # ### Maps in colour
 #
+# The paper compares such maps by eye, "for demonstration purposes only", and finds those of OCFL-KM, -MS and -HDB more cohesive, with fewer artefacts (section 5.2). Our two pictures are too few to agree or disagree.
+#
 # These are the paper's three clients again, as in its Figures 5 and 16. Each row is an image and each column a method. A title has the
 # model's answer and its probability. The answer is wrong where it differs from the class on the left; it is then orange as well. The first
 # picture has BloodMNIST rebuilt from its source (compact network with BatchNorm, 50 rounds). Here a map can be compared with what one
@@ -497,9 +499,9 @@ of_maps = maps.scores(at_full_scale).query("method == 'OCFL-HDB'")
 print(of_maps.groupby("map", sort=False)[MEASURES].mean().round(2))
 
 # %% [markdown]
-# All columns but one are means over all clusters and all of the authors' models; one training with one seed stands beside them. Three things can be read.
+# Each printed column is the mean over the clusters of one training of the authors, and ours is one training as well. So single trainings stand beside each other. Three things can be read.
 #
-# - **The clusters are found, and the numbers of Figure 6 are not.** In-cluster, our insertion is lower by 0.2 and our deletion higher by 0.3. Only the scores of the
+# - **The clusters are found, and the numbers of Figure 6 are not.** In-cluster, our insertion is lower by 0.2 and our deletion higher by 0.3 to 0.4. Only the scores of the
 #   orchestrator's images, of which most are of classes that a cluster never saw, are within 0.1 of the printed ones.
 # - **GradCAM is hardly better than noise.** Insertion minus deletion is 0.04 for GradCAM and 0.02 for noise. The blob in the centre and brightness are far
 #   better than both, as at the reduced scale.

@@ -286,12 +286,12 @@ print(f"printed numbers: {len(affinity)}; reproduced with the wrong sign: {again
 print(f"within the wide margin of our mean with the right sign: {near.sum()}")
 
 # %% [markdown]
-# The method fails in print, and the method is not to blame. A mistake in code is reproduced like any other result. Only the pair of both versions
+# The method fails in print, and with the right sign it finds the groups in all of our runs. A mistake in code is reproduced like any other result. Only the pair of both versions
 # shows what it is. And here the rule was useful evidence: nearly half of the printed numbers come out with the wrong sign, and with the right one no mean of ours is near its number. We know no other cause that gives them.
 #
 # ## A threshold that belongs to another quantity
 #
-# EMD-CFL's paper tuned the thresholds of PACFL and FedClust with the true clusters, for the code of its comparison. This code compares other quantities than the methods' own papers:
+# EMD-CFL's paper tuned the thresholds of PACFL and FedClust with the true clusters, in favour of these baselines (its section 4.3), and for the code of its comparison. This code compares other quantities than the methods' own papers:
 # standardised pixels of validation images, and whole models. The records keep what was compared, so the ARI at *every* threshold follows. Figure 5 has both versions of a
 # method twice: at the printed threshold, and each at its own best one.
 
@@ -326,7 +326,7 @@ print("the order of the versions is turned round for:", "; ".join(np.array(cut_l
 #
 # ## A score that rewards noise
 #
-# OCFL's extended paper scores explanations by *insertion*: how sure is a model when the pixels that a map calls important come first? Its cluster models have higher scores than one model for all, and so do
+# OCFL's extended paper scores explanations by deletion and by *insertion*: how sure is a model when the pixels that a map calls important come first? Its cluster models have higher scores than one model for all, and so do
 # ours. Does the map matter? Figure 6 repeats the comparison with other maps, among them noise. One run is left out:
 # on a part of CIFAR-10, FedAvg's model is right for 12 % of the images, so that there is nothing to explain.
 
@@ -364,7 +364,7 @@ for measure, gain in gains.items():
 #
 # ## A moment that does not matter
 #
-# OCFL's contribution is the moment of clustering: it waits until the temperature rises. Table 2 prints this round, and our rounds are reproduced in a few cases. But what if the server does not wait at all?
+# One contribution of OCFL is the moment of clustering: it waits until the temperature rises. Table 2 prints this round, and our rounds are reproduced in a few cases. But what if the server does not wait at all?
 # For eight scenarios at the papers' scale, the distances of round 1 were kept. Figure 7 shows the largest distance within a true group beside the smallest between two groups.
 
 # %%
@@ -484,7 +484,7 @@ print(
 # | each method as published and as intended | a wrong sign is reproduced, too |
 # | each threshold in its own unit, with its range | an order was turned round |
 # | the same score for noise | insertion rises without a map |
-# | the result without the contribution | round 1 suffices |
+# | the result without the step that is new | round 1 suffices |
 # | what was not run, by kind of number | hardly any accuracy was |
 #
 # ## References
