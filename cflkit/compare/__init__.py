@@ -8,7 +8,7 @@ import csv
 import hashlib
 import runpy
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,10 @@ def load(path: Path) -> type[Method]:
         raise CompareError(f"{path} is neither a Python file (.py) nor a table (.csv)")
     values = runpy.run_path(str(check_regular(path)), run_name=path.stem).values()
     kinds = (k for k in values if isinstance(k, type) and issubclass(k, Method))
-    classes = [*dict.fromkeys(kind for kind in kinds if kind.__module__ == path.stem)]
+    classes = [*dict.fromkeys(k for k in kinds if k.__module__ == path.stem and is_dataclass(k))]
     if len(classes) != 1:
         names = ", ".join(kind.__name__ for kind in classes) or "none"
-        raise CompareError(f"{path} must define one class of cflkit's Method, and has {names}")
+        raise CompareError(f"{path} must define one class, a @dataclass of Method, and has {names}")
     return classes[0]
 
 

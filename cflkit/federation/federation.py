@@ -108,7 +108,7 @@ class Federation:
             limits = f"a whole number from 1 to {self.clients}, not {clients_per_round}"
             raise SettingError(f"clients_per_round must be {limits}")
         self.seed = self.shared_seed = seed = checked_seed(seed)
-        self.training = training or LocalTraining()
+        self.training = training = training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         self.engine = machine.engine_to_use(engine, self.device)
         if self.training.precision == "tf32" and self.device.type != "cuda":
@@ -122,9 +122,7 @@ class Federation:
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if not self.training.moving(self.blueprint.first.trainable):
-            raise SettingError(
-                f"{model!r} has nothing to train with trains={self.training.trains!r}"
-            )
+            raise SettingError(f"{model!r} has nothing to train with trains={training.trains!r}")
         self.data = Clients(
             images, partition, self.blueprint, self.task, self.training, self.engine
         )

@@ -108,9 +108,9 @@ class MethodRound:
         try:
             request = self.talk.send(answers)
         except StopIteration:
-            broken = ~finite_rows(self.method.models)
-            if broken.any():
-                self.error = Diverged(self.t, [], self.method.models, broken)
+            for models in (self.method.models, getattr(self.method, "personal", None)):
+                if models is not None and (broken := ~finite_rows(models)).any():
+                    self.error = Diverged(self.t, [], models, broken)
         except Diverged as error:  # a method may see it first, for example in a gradient
             self.error = error
         else:
