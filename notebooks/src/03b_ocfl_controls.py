@@ -14,7 +14,7 @@
 # four clusterers, and twelve methods in lockstep, five of them with several training seeds. It also has fine-tuning, clients without groups, and
 # clients that come later. With other parameters, it makes the papers' runs.
 #
-# **Study minutes:** 60. **Minutes on two cores:** 1.5
+# **Study minutes:** 60. **Minutes on two cores:** 3.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version, *One-Shot Clustering for Federated Learning Under
