@@ -109,21 +109,21 @@ def parameters(own: Page) -> Iterator[str]:
     if len(places) != 1:
         yield f"has {len(places)} cells of parameters"
         return
-    cell, following = own.code[places[0]], own.code[places[0] + 1]
-    for line in cell.source.splitlines():
+    sources = [*(cell.source for cell in own.code), "nothing"]
+    cell, following = sources[places[0] : places[0] + 2]
+    for line in cell.splitlines():
         if "  # " not in line:
             yield f"does not say what a parameter means: {line}"
-    model = papers.parameters_of(own.name)
+    model = papers.parameters_of(own.name) or papers.Parameters  # which no notebook has
     home = model.__module__.removeprefix("cflkit.reproduce.")
-    if f" = {home}.{model.__name__}.of(globals())\n" not in following.source + "\n":
-        yield "does not validate its parameters in the next cell"
+    if f" = {home}.{model.__name__}.of(globals())\n" not in f"{following}\n":
+        yield "does not validate its parameters in the next cell, with its model of `papers`"
 
 
 def form(own: Page) -> Iterator[str]:
     """Check how a lesson opens and closes."""
-    for part in PARTS if own.is_lesson else ():
-        if not re.search(part, own.text, re.M):
-            yield f"has no {part}"
+    if own.is_lesson:
+        yield from (f"has no {part}" for part in PARTS if not re.search(part, own.text, re.M))
 
 
 def links(own: Page) -> Iterator[str]:
@@ -143,22 +143,22 @@ def links(own: Page) -> Iterator[str]:
     else:
         place = CHAPTERS.index(own.name)
         neighbours = CHAPTERS[max(place - 1, 0) : place] + CHAPTERS[place + 1 : place + 2]
-    for neighbour in neighbours:
-        if f"]({neighbour}.ipynb" not in own.prose[-1]:
-            yield f"has no link to {neighbour} at its end"
+    missing = [name for name in neighbours if f"]({name}.ipynb" not in own.prose[-1]]
+    yield from (f"has no link to {name} at its end" for name in missing)
     if own.name == NAMES[0]:
-        for name in CHAPTERS[1:]:
-            if f"]({name}.ipynb) |" not in own.text:
-                yield f"has no {name} on its map"
+        missing = [name for name in CHAPTERS[1:] if f"]({name}.ipynb) |" not in own.text]
+        yield from (f"has no {name} on its map" for name in missing)
 
 
 def claimed(own: Page) -> Iterator[str]:
     """Check that claims are true, counted over seeds, and say if they only usually hold."""
     if not (own.is_lesson or own.is_appendix):
         return
-    [cell] = own.tagged("claims")
+    stated = claims.of_cells(cells := own.tagged("claims"))
+    if len(cells) != 1 or not stated:
+        yield f"has {len(cells)} cells of claims, and {len(stated)} claims"
     rows = [row for row in claims.counts() if row["notebook"] == own.name]
-    for claim, holds in cell.outputs[0]["data"][claims.MIME]:
+    for claim, holds in stated.items():
         by = {row["setting"]: row for row in rows if row["claim"] == claim}
         runs = {setting: int(row["runs"]) for setting, row in by.items()}
         other = max((runs.get(setting, 0) for setting in ("stacked", "threads")), default=0)
@@ -177,8 +177,7 @@ def sizes(own: Page) -> Iterator[str]:
     # Of a report, also the cells that only draw are read
     passed = {"claims", "parameters"} | (set() if own.is_report else {"hide-input"})
     longest = max(map(len, visible(own, passed)), default=0)
-    most = 25 if own.is_appendix else 15
-    if longest > most:
+    if longest > (most := 25 if own.is_appendix else 15):
         yield f"has a cell of {longest} lines of code, more than {most}"
     kinds = "".join("c" if c.cell_type == "code" else "m" for c in own.cells)
     if "cccc" in kinds or kinds.count("m") < 0.5 * kinds.count("c"):
@@ -269,8 +268,11 @@ def faults(own: Page) -> list[str]:
 
 
 def without_source() -> list[str]:
-    """Return the faults of the list of notebooks, if there is git."""
-    known = _project.git("ls-files", ":(glob)notebooks/*.ipynb")
+    """Return the faults of the list of notebooks, if there is git.
+
+    A notebook whose name does not begin with a number is a reader's own.
+    """
+    known = _project.git("ls-files", ":(glob)notebooks/[0-9]*.ipynb")
     listed = set(NAMES) if known is None else {Path(line).stem for line in known.splitlines()}
     return [f"{name} has a source or a notebook alone" for name in listed ^ set(NAMES)]
 

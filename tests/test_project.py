@@ -269,8 +269,9 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(clone):
 
 
 @pytest.mark.slow
-def test_the_pages_python_runs():
+def test_the_pages_python_runs(tmp_path, monkeypatch):
     """Run the examples one after the other, as a reader would paste them."""
+    monkeypatch.chdir(tmp_path)
     pages = (PROJECT / "notebooks" / name for name in ("your_own_data.md", "as_a_library.md"))
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     code, namespace = "".join(re.findall(r"```python\n(.*?)```", text, re.S)), {}
