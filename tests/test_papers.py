@@ -211,13 +211,13 @@ def test_other_sizes_are_refused_with_the_two_that_there_are(paper):
         paper.Parameters.checked(ledger.defaults(paper.PAPERS[0].notebook) | {"sizes": "equal"})
 
 
-def test_two_methods_join_ocfls_line_up_if_they_are_named():
-    """Sattler's method with the exact cut, and EMD-CFL, which needs validation samples."""
+def test_three_methods_join_ocfls_line_up_if_they_are_named():
+    """Sattler's method with the exact cut, EMD-CFL with validation samples, and FedAvg-FT."""
     usual = ledger.defaults("03b_ocfl_controls") | {"sattler_eps1": 0.3}
     every = ocfl.Parameters.checked(usual)
     images, whole = ocfl.data(every)
-    assert not {"Sattler-exact", "EMD-CFL"} & {*ocfl.chosen(every, images, whole)}
-    names = ["Sattler", "Sattler-exact", "EMD-CFL"]
+    names = ["Sattler", "Sattler-exact", "EMD-CFL", "FedAvg-FT"]
+    assert {*names} & {*ocfl.chosen(every, images, whole)} == {"Sattler"}
     run = ocfl.Parameters.checked(usual | {"only": names, "validation": 0.1})
     images, split = ocfl.data(run)
     lines = ocfl.chosen(run, images, split)

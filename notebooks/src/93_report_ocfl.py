@@ -55,6 +55,7 @@ view = papers.lessons.Report.of(globals())
 
 # %% tags=["nbval-check-output"]
 known = [past for past in records.committed() if past.paper == "ocfl"]
+known = [past for past in known if past.parameters["only"] != ["FedAvg-FT"]]  # a control
 cuts = (["Sattler"], ["Sattler-exact"])  # runs of one method, which stand further down
 known, of_cuts = (
     [past for past in known if (past.parameters["only"] in cuts) is alone]

@@ -49,7 +49,7 @@ class Parameters(OCFLMethods, Selection):
     folder: ClassVar[str] = "ocfl"
     line_up: ClassVar[tuple[str, ...]] = (
         *("FedAvg", *METHODS.values(), *REFERENCE_METHODS),
-        *("Sattler-exact", "EMD-CFL"),  # a run has these only if it names them
+        *("Sattler-exact", "EMD-CFL", "FedAvg-FT"),  # a run has these only if it names them
     )
 
     clients: Annotated[int, Field(ge=4, le=MOST)]  # with three, nobody has a companion
@@ -186,8 +186,8 @@ def sattlers_limits(run: OCFLMethods) -> dict[str, Any]:
 def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the `line_up` that the run asks for, with their twins as published.
 
-    Sattler's method with the exact cut of its paper, and EMD-CFL, join them if the run names them.
-    Clients have equal weights in EMD-CFL's averages, too.
+    Sattler's method with the exact cut of its paper, EMD-CFL, and FedAvg with fine-tuning join them
+    if the run names them. Clients have equal weights in these averages, too.
     """
     from cflkit import methods
     from cflkit.reproduce.distances import MeasuredEMDCFL
@@ -196,6 +196,7 @@ def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> bas
     if run.only is not None:
         lines["Sattler-exact"] = methods.make("sattler", linkage="single", **sattlers_limits(run))
         lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
+        lines["FedAvg-FT"] = methods.make("fedavg-ft", weighting="equal")
     return base.selected(lines, run.only)
 
 
