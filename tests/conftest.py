@@ -41,6 +41,12 @@ def outputs_elsewhere(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
+def unperturbed(monkeypatch):
+    """Leave the last bit as it is, for a test whose question `--perturb` would change."""
+    monkeypatch.setattr(Federation, "after_training", ())
+
+
+@pytest.fixture
 def data_root():
     """Return the folder of real data, or skip the test if there is none."""
     root = os.environ.get("CFLKIT_DATA")

@@ -14,7 +14,7 @@ from rounds import first_jobs, notebook
 
 from cflkit import methods
 from cflkit._project import KIT
-from cflkit.federation import Federation, Jobs, LocalTraining, machine
+from cflkit.federation import Jobs, LocalTraining, machine
 from cflkit.reproduce import claims, notebooks, perturbation, run_messages
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation.checkpoints import fingerprint
@@ -153,9 +153,8 @@ def trained(federation):
 
 
 @pytest.fixture
-def perturb(monkeypatch):
+def perturb(unperturbed):
     """Set the perturbation of all federations as the first cell of a lesson does."""
-    monkeypatch.setattr(Federation, "after_training", ())
     return lambda seed: exec(robust.first_cell("perturbed", seed), {})
 
 

@@ -204,12 +204,12 @@ def test_a_method_that_was_not_chosen_is_no_bare_key_error(tmp_path):
 
 
 def test_notebooks_have_the_parameters_that_pages_give_them():
-    """Each command of a page that runs a notebook with options, as far as it is on one line."""
+    """Each command of a page that runs one of ours with options, as far as it is on one line."""
     pages = [*(PROJECT / "notebooks").glob("*.md"), PROJECT / "README.md"]
     lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
     runs = [shlex.split(line) for line in lines if line.startswith("python -m cflkit run ")]
     assert len(runs) > 4
-    for words in runs:
+    for words in (words for words in runs if "path" not in Path(words[4]).parts):
         [path] = (PROJECT / "notebooks").glob(f"{Path(words[4]).stem.partition('_')[0]}_*.ipynb")
         own = notebooks.read_notebook(path)
         given = {words[i + 1] for i, word in enumerate(words) if word == "-p"}

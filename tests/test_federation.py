@@ -134,7 +134,7 @@ def test_only_plain_sgd_steps_in_the_backward_pass(monkeypatch, options, steppin
 
 @pytest.mark.parametrize("library", ["BLAS", "oneDNN"])
 def test_the_fast_layer_is_as_close_to_float64_as_a_plain_loop(
-    federate, small, monkeypatch, request, library
+    federate, small, monkeypatch, request, unperturbed, library
 ):
     monkeypatch.setattr(machine, "KEPT_BLOCK", 0)
     monkeypatch.setattr(fast_linear, "product_library", lambda: library)

@@ -334,7 +334,7 @@ def toy(tmp_path, monkeypatch):
     ledger.defaults.cache_clear()
 
 
-def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
+def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch, unperturbed):
     """They are enough for all steps from the parameter files to the README."""
     jobs = grid.jobs_of("toy/table-1")
     assert [job.status for job in jobs] == ["missing", "missing"]
