@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike
-from sklearn.metrics import pairwise_distances
 from torch import Tensor, nn
 
 from cflkit.clustering import Labels, k_means
@@ -95,6 +94,8 @@ def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list
     by Awasthi and Sheffet's method; here, each brings its own ``labels`` ``[n]`` of its
     ``samples`` ``[n, d]``. Returned are the labels ``[n]`` of each client.
     """
+    from sklearn.metrics import pairwise_distances  # a second, which other clusterings need not
+
     clusters = local_clusters(labels)
     pairs = list(zip(clusters.owner, clusters.samples, strict=True))
     centres = np.array([np.asarray(samples[c])[members].mean(axis=0) for c, members in pairs])

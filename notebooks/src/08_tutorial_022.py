@@ -37,12 +37,11 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from scipy import integrate, stats
 
 from cflkit import check, methods, metrics, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import features
-from cflkit.reproduce import claims, ledger, papers
+from cflkit.reproduce import claims, papers
 
 plots.style()
 
@@ -86,6 +85,8 @@ federation = Federation(samples, split, "perceptron", training, seed=run.seed, e
 everyone = torch.arange(run.clients)
 
 # %% tags=["hide-input"]
+from cflkit.reproduce import ledger
+
 stated = ledger.published()
 stated = stated[stated["paper"] == "tutorial-022"]
 stated = stated[stated["measure"].isin(["Global Acc", "Cluster Acc"])]
@@ -138,6 +139,9 @@ guess = None  # a height, from 0 to 3.5
 
 
 # %%
+from scipy import integrate, stats
+
+
 def best_accuracy(h, shares):
     """The accuracy of the best rule for the height h and classes with these shares."""
     shares, h = np.array(shares) / sum(shares), max(h, 1e-9)  # the rule divides by h

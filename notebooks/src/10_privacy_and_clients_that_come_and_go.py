@@ -37,7 +37,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.metrics import roc_auc_score
 
 from cflkit import check, clustering, datasets, methods, metrics, partition, plots, simulation
 from cflkit.divergence import cosine_divergence
@@ -378,9 +377,11 @@ for t in (1, run.rounds):
 # not protected by the noise. The first server had only failed to find them.
 #
 # What does the noise protect then? For each $\sigma$, we repeat the attack of Figure 1 on the nine clients. For each client we compare a class that it has with a class that it does not have:
-# in which share of these pairs did the bias of the first class rise more? This share is the AUC. A server that guesses has 0.5.
+# in which share of these pairs did the bias of the first class rise more? This share is the AUC. A guess has 0.5.
 
 # %%
+from sklearn.metrics import roc_auc_score
+
 read = []
 for noise in run.noises:
     noisy = nine.with_hooks(Privacy(run.clip, noise, run.seed))

@@ -20,7 +20,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb) and [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 20. **Minutes on two cores:** 0.5
+# **Study minutes:** 20. **Minutes on two cores:** 1.5
 #
 # **Papers.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended paper").
