@@ -20,7 +20,7 @@ PIXELS = (
 LARGEST_VALUE = 1e18
 IMAGES = (
     "tensors [N, channels, height, width] are taken, uint8 for images, floating-point below "
-    f"{LARGEST_VALUE:g} for features, with the same in the test set"
+    f"{LARGEST_VALUE:g} and never nan for features, with the same in the test set"
 )
 
 
