@@ -118,7 +118,7 @@ def git(*arguments: str) -> str | None:
         return None
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
+            ["git", *arguments], cwd=PROJECT, capture_output=True, encoding="utf-8", check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -54,9 +54,11 @@ def test_in_each_random_round_each_cluster_has_somebody(groups, rounds, seed):
     assert torch.equal(there, changes.presence("random", truth, rounds, 0, seed))
 
 
-def test_drift_needs_two_clusters():
+def test_drift_needs_two_clusters_and_what_is_drawn_a_seed():
     with pytest.raises(ValueError, match="needs two true clusters"):
         changes.presence("drift", [1, 1], 5, 2, seed=0)
+    with pytest.raises(ValueError, match="from 0 on, not None"):
+        changes.presence("random", [0, 1], 5, 2, seed=None)
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,13 @@ def test_no_stream_ends_a_command():
         assert (b"Run a notebook, also with other parameters." in done.stdout) != bool(closed)
 
 
+def test_what_git_tells_is_read_in_any_locale(repository):
+    code = "from cflkit._project import git; print(ascii(git('show', ':cflkit/clustering.py')))"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(PROJECT)}
+    told = subprocess.check_output([sys.executable, "-c", code], env=os.environ | locale)
+    assert rb"\u0393" in told
+
+
 def test_a_text_of_another_person_does_not_control_the_terminal(monkeypatch):
     written = io.BytesIO(), io.BytesIO()
     for name, buffer in zip(("stdout", "stderr"), written, strict=True):

@@ -225,6 +225,8 @@ def test_clusterings_that_cannot_be_made_are_refused(small, system):
     for classes in ([4, 4], []):
         with pytest.raises(ValueError, match=r"two classes or more, not of [01]"):
             first.dirty_uniform(classes, 0.3, 0)
+    with pytest.raises(ValueError, match="from 0 on, not None"):
+        first.first_clusters("k-means", small, system, seed=None)
 
 
 def test_kfed_takes_the_farthest_centres_one_by_one():

@@ -211,7 +211,7 @@ WRONG_ARRAYS = [
     (with_test(NAMES[LABELS]), "test_labels have the type <U3"),
     (with_test(np.array(["cow"]), GREY[:1]) | {"labels": NAMES[LABELS]}, "have 'cow', but the"),
     ({"labels": worded("")}, "the names ''; .* one form, .* missing value"),
-    ({"labels": worded("NA")}, "the names 'NA'"),
+    ({"labels": np.resize(["NA", "None", "b", "n/a", "nan"], 60)}, "'NA', 'None', 'n/a', 'nan'"),
     ({"labels": worded("cat ")}, "the names 'cat', 'cat '"),
     ({"labels": np.array(["a", "\ud800"] * 30)}, "mine.npz' cannot be read, or is not UTF-8"),
     ({"labels": np.char.encode(NAMES[LABELS])}, r"labels have the type \|S3; .* names \(texts"),

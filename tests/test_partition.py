@@ -256,6 +256,7 @@ IMPOSSIBLE = [
     (lambda: alone([[0], [1]]), "client 0 has fewer than two different samples"),
     (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
     (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.nan), "alpha above 0 and"),
+    (lambda: partition.dirichlet(numbers(), clients=3, alpha=np.inf), "alpha above 0 and"),
     (lambda: partition.dirichlet(numbers(LABELS[:90]), clients=20, alpha=1), "fewer clients"),
     (lambda: partition.by_owners(numbers()), "give the array 'clients'"),
     (lambda: features.class_bumps(clients=0), "needs a multiple of 3 clients"),

@@ -211,9 +211,9 @@ def make(home, target, tools, ready, **places):
 @needs_make
 def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
     """The tools are stand-ins, which only print what they are asked to do."""
-    home = tmp_path / "a folder"
+    home, names = tmp_path / "a folder", ["python", "ruff", "lint-imports", "mypy", "jupyter"]
     tools, lesson = home / "bin", home / "notebooks" / "a lesson.ipynb"
-    for path in (*(tools / name for name in ("python", "ruff", "lint-imports", "mypy")), lesson):
+    for path in (*(tools / name for name in names), lesson):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('#!/bin/sh\necho "asked: $@"\n')
         path.chmod(0o755)
@@ -223,6 +223,7 @@ def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
         return re.findall("^asked: (.*)", make(home, target, tools, "ready"), re.M)
 
     assert asked("run") == ["-m cflkit run notebooks/03_ocfl_temperature.ipynb"]
+    assert ("--allow-root" in asked("lab")[0]) == (os.getuid() == 0), "JupyterLab refuses root"
     checks = asked("test")
     assert len(checks) == 7
     end = "tests data/cache/staged -m not nightly --ignore-glob=*/[0-9][0-9]b_*.ipynb"

@@ -18,7 +18,7 @@ TAKEN = (
     "test_labels are numbered or named together with labels"
 )
 # What tables of all kinds write where there is no value
-MISSING = {"", "nan", "NaN", "NAN", "None", "NA", "N/A", "<NA>", "NaT", "NULL", "null"}
+MISSING = {"", "nan", "NaN", "NAN", "None", "NA", "N/A", "n/a", "<NA>", "NaT", "NULL", "null"}
 
 
 def numbered(labels: Array, classes: Sequence[str], what: str) -> Labels:

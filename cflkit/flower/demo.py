@@ -144,7 +144,7 @@ class Demo:
     def flwr(self, *command: str) -> dict[str, Any]:
         """Run a command of Flower and return its answer; a `DemoError` tells why it failed."""
         whole = ["flwr", *command, "--format", "json"]
-        done = subprocess.run(whole, env=self.environment, capture_output=True, text=True)
+        done = subprocess.run(whole, env=self.environment, capture_output=True, encoding="utf-8")
         _, brace, answer = done.stdout.partition("{")
         values = json.loads(brace + answer) if brace else {}
         if not values.get("success"):

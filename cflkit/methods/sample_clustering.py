@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from cflkit._bounds import checked_seed
 from cflkit.clustering import Labels, k_means
 from cflkit.datasets import ImageSet
 from cflkit.federation.clients import as_inputs
@@ -43,11 +44,11 @@ def first_clusters(
     Raises
     ------
     ValueError
-        The name is unknown, or the clustering refuses the samples of a client.
+        The name is unknown, there is no seed, or the clustering refuses the samples of a client.
     """
     if name not in ("dirty-uniform", "k-means", "dec"):
         raise ValueError(f"unknown clustering {name!r}; choose from dirty-uniform, k-means, dec")
-    seeds = np.random.SeedSequence(seed).generate_state(partition.clients)
+    seeds = np.random.SeedSequence(checked_seed(seed)).generate_state(partition.clients)
     labels = []
     for indices, start in zip(partition.train, seeds.tolist(), strict=True):
         classes = images.labels[indices].numpy()
@@ -69,12 +70,12 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
     Raises
     ------
     ValueError
-        There are fewer than two classes.
+        There are fewer than two classes, or there is no seed.
     """
     known, labels = np.unique(np.asarray(classes), return_inverse=True)
     if len(known) < 2:
         raise ValueError(f"a client needs samples of two classes or more, not of {len(known)}")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed(seed))
     moved = generator.random(len(labels)) < dirtiness
     steps = generator.integers(1, len(known), len(labels))  # to any cluster except its own
     return np.where(moved, (labels + steps) % len(known), labels)
@@ -82,8 +83,7 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
 
 def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
     """Cluster samples ``[n, d]`` by scikit-learn's k-means, and return the best of 20 starts."""
-    values = np.asarray(samples, dtype=np.float32)
-    return k_means(values, k, 20, random_state=seed).labels_.astype(np.int64)
+    return k_means(np.asarray(samples, "f4"), k, 20, random_state=seed).labels_.astype(np.int64)
 
 
 def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list[Labels]:

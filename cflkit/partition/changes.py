@@ -7,6 +7,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from cflkit._bounds import checked_seed
+
 Scene = Literal["none", "join", "random", "late group", "drift"]
 
 
@@ -33,17 +35,16 @@ def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: 
     In ``join`` and ``late group``, the `affected` clients come after ``change`` rounds. In
     ``random``, each client is there with probability 1/2 in each round, and so is at least one
     client of each cluster, which is drawn (``seed``). Otherwise, all clients are always there. A
-    `ValueError` says that a scene needs more true clusters than there are.
+    `ValueError` says that a scene needs more true clusters than there are, or a seed.
     """
-    m = len(np.asarray(clusters))
     if scene in ("late group", "drift") and len(members(clusters)) < 2:
         raise ValueError(f"the scene {scene!r} needs two true clusters, and there is one")
-    there = np.ones((rounds, m), dtype=bool)
+    there = np.ones((rounds, len(np.asarray(clusters))), dtype=bool)
     if scene in ("join", "late group"):
         there[:change, affected(scene, clusters)] = False
     elif scene == "random":
-        generator = np.random.default_rng(seed)
-        there = generator.random((rounds, m)) < 0.5
+        generator = np.random.default_rng(checked_seed(seed))
+        there = generator.random(there.shape) < 0.5
         for group in members(clusters):
             there[np.arange(rounds), group[generator.integers(len(group), size=rounds)]] = True
     return torch.from_numpy(there)

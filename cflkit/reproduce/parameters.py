@@ -113,7 +113,8 @@ class Parameters(BaseModel):
             A value is missing, unknown, of the wrong type or out of bounds.
         """
         try:
-            return cls.model_validate(values, context={"quick": quick})
+            plain = {name: bounds.as_python(value) for name, value in values.items()}
+            return cls.model_validate(plain, context={"quick": quick})
         except ValidationError as error:
             raise ParameterError(bounds.one_line(error)) from error
 
