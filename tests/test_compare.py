@@ -26,7 +26,8 @@ def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkey
     path.write_text(FILE.format(name="Mine", option=""))
     monkeypatch.setattr(compare, "places", lambda: [("images", 5), ("alone", ""), ("k", 2)])
     monkeypatch.setattr(compare, "SEEDS", (0, 2))
-    own = compare.results(path, output, progress=lambda line: None)
+    own = compare.results(path, output, progress=(lines := []).append)
+    assert lines[1].startswith("2 of 4: alone, seed 0: accuracy 0.")
     met = [[*place, seed] for seed in "02" for place in (("images", "5"), ("alone", ""))]
     assert own[compare.PLACE].values.tolist() == met, "nobody told it k"
     assert {*own["told"]} == {"nothing"}

@@ -141,15 +141,16 @@ def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if not output.stat().st_size:
             writer.writeheader()
-        wanted = [p for p in places() if p[0] != "k" or "k" in told]  # else k changes nothing
-        for situation, value, seed in ((*place, seed) for seed in SEEDS for place in wanted):
-            if (situation, str(value), str(seed)) in done:
+        # Who is not told k has nothing to do where another k is told
+        wanted = [(*p, seed) for seed in SEEDS for p in places() if p[0] != "k" or "k" in told]
+        for number, at in enumerate(wanted, start=1):
+            if tuple(map(str, at)) in done:
                 continue
-            place = scene(situation, value, seed)
+            place = scene(*at)
             [row] = measure({"": kind(**arguments(kind, place))}, place).values()
-            key = dict(zip(PLACE, (situation, value, seed), strict=True))
-            writer.writerow(key | about | row)
-            progress(f"{situation} {value}, seed {seed}: accuracy {row['accuracy']}")
+            writer.writerow(dict(zip(PLACE, at, strict=True)) | about | row)
+            named = f"{number} of {len(wanted)}: {at[0]} {at[1]}".rstrip()
+            progress(f"{named}, seed {at[2]}: accuracy {row['accuracy']}")
 
 
 def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
