@@ -431,9 +431,7 @@ def test_training_that_diverges_everywhere_is_an_error_as_in_the_simulation(clie
 
 
 @pytest.mark.parametrize("value", [torch.nan, 1e30])
-def test_a_model_that_is_not_finite_costs_the_methods_that_asked_for_it(
-    clients, unperturbed, value
-):
+def test_a_model_that_is_not_finite_costs_methods_that_asked_for_it(clients, unperturbed, value):
     grid = Grid(clients[1])
 
     def spoilt(models):
