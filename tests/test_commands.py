@@ -297,10 +297,8 @@ def test_no_stream_ends_a_command():
 
 def test_what_git_tells_is_read_in_any_locale(repository):
     code = "from cflkit._project import git; print(ascii(git('show', ':cflkit/clustering.py')))"
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(PROJECT)}
-    assert rb"\u0393" in subprocess.check_output(
-        [sys.executable, "-c", code], env=os.environ | locale
-    )
+    locale = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(PROJECT)}
+    assert rb"\u0393" in subprocess.check_output([sys.executable, "-c", code], env=locale)
 
 
 def test_a_text_of_another_person_does_not_control_the_terminal(monkeypatch):
