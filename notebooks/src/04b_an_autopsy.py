@@ -984,7 +984,8 @@ display(Markdown("\n".join(lines)))
 unsplit = [pair for pair in gridded if pair[0] == smaller[0] or pair[1] == larger[-1]]
 _, sharing = sweeps["overlapping"] if run.overlap == "nonoverlapping" else (shown, sweep)
 plain, buffered = both[: len(seeds)], both[len(seeds) :]
-worse = [(b[3] or math.inf) > a[3] and b[4] < a[4] for a, b in zip(plain, buffered, strict=True)]
+pairs = zip(plain, buffered, strict=True)
+worse = [(b[3] or math.inf) > (a[3] or math.inf) and b[4] < a[4] for a, b in pairs]
 cool = np.array([*heat["with buffers"].values()]) / np.array([*heat["parameters"].values()])
 least_mean = min(sattler.update_norms(delta)[0] for kept in complete.values() for delta in kept)
 as_published = by_round["Briggs as published"]

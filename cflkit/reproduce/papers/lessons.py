@@ -133,6 +133,7 @@ class OlderRules(WithRate):
 class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04b_an_autopsy``."""
 
+    lr: Rate  # a tenth of it is tried, too
     repeats: bounds.Repeats
 
 
