@@ -79,7 +79,7 @@ TWO = FILE.format(name="A", option="") + FILE.format(name="B", option="")
 REFUSED = [
     ("mine.py", b"x = 1", "one class"),
     ("mine.py", TWO.encode(), "A, B"),
-    ("mine.py", b"from cflkit.methods import Method\nclass Mine(Method): k = 3", "a @dataclass"),
+    ("mine.py", FILE.format(name="C", option="").replace("@", "# ").encode(), "a @dataclass"),
     ("mine.xlsx", HEAD, "neither a Python"),
     ("mine.csv", b"situation,value\nbase,", "lacks the columns accuracy"),
     ("mine.csv", HEAD + b"nowhere,,0,Mine,0.5\n", "nowhere"),

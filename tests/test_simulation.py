@@ -254,7 +254,7 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, played, tmp_path):
 
 
 def test_models_that_the_server_breaks_are_not_scored(federate):
-    """The clients' models are finite, and the step of the server is too large."""
+    """The clients' models are finite, and the step of the server, or of personal models, is not."""
     broken = methods.make("fedopt", optimizer="sgd")
     broken.lr = 1e300  # more than the option takes
     line = {"broken": broken, "FedAvg": methods.make("fedavg")}
@@ -263,8 +263,11 @@ def test_models_that_the_server_breaks_are_not_scored(federate):
     assert row == {"method": "broken", "round": 1, "diverged": True}
     assert history.summary()["broken"] == {"diverged_in": 1}
     assert history.table().query("method == 'FedAvg'")["round"].tolist() == [1, 2]
-    with pytest.raises(Diverged, match=r"diverged in round 1: the models on the server are no"):
-        run({"broken": broken}, federate("linear"), rounds=1)
+    personal = methods.make("fedavg-ft")
+    personal.client_models = lambda: (torch.full((6, 650), torch.inf), torch.eye(6))
+    for method in (broken, personal):
+        with pytest.raises(Diverged, match=r"in round 1: the models on the server are no"):
+            run({"broken": method}, federate("linear"), rounds=1)
 
 
 def test_a_run_of_which_the_last_method_diverges_is_an_error_whoever_left_before(federate):

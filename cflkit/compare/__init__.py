@@ -8,7 +8,7 @@ import csv
 import hashlib
 import runpy
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ def load(path: Path) -> type[Method]:
         raise CompareError(f"{path} is neither a Python file (.py) nor a table (.csv)")
     values = runpy.run_path(str(check_regular(path)), run_name=path.stem).values()
     kinds = (k for k in values if isinstance(k, type) and issubclass(k, Method))
-    classes = [*dict.fromkeys(k for k in kinds if k.__module__ == path.stem and is_dataclass(k))]
+    # Options of a class that only inherits from a dataclass would not be seen
+    kinds = (k for k in kinds if k.__module__ == path.stem and "__dataclass_fields__" in vars(k))
+    classes = [*dict.fromkeys(kinds)]
     if len(classes) != 1:
         names = ", ".join(kind.__name__ for kind in classes) or "none"
         raise CompareError(f"{path} must define one class, a @dataclass of Method, and has {names}")
@@ -141,16 +143,17 @@ def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if not output.stat().st_size:
             writer.writeheader()
-        # Who is not told k has nothing to do where another k is told
+        # Another k changes nothing for a method that is not told k
         wanted = [(*p, seed) for seed in SEEDS for p in places() if p[0] != "k" or "k" in told]
-        for number, at in enumerate(wanted, start=1):
-            if tuple(map(str, at)) in done:
+        for number, (situation, value, seed) in enumerate(wanted, start=1):
+            if (situation, str(value), str(seed)) in done:
                 continue
-            place = scene(*at)
+            place = scene(situation, value, seed)
             [row] = measure({"": kind(**arguments(kind, place))}, place).values()
-            writer.writerow(dict(zip(PLACE, at, strict=True)) | about | row)
-            named = f"{number} of {len(wanted)}: {at[0]} {at[1]}".rstrip()
-            progress(f"{named}, seed {at[2]}: accuracy {row['accuracy']}")
+            key = dict(zip(PLACE, (situation, value, seed), strict=True))
+            writer.writerow(key | about | row)
+            named = f"{number} of {len(wanted)}: {situation} {value}".rstrip()
+            progress(f"{named}, seed {seed}: accuracy {row['accuracy']}")
 
 
 def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
