@@ -108,8 +108,8 @@ class MethodRound:
         try:
             request = self.talk.send(answers)
         except StopIteration:
-            for models in (self.method.models, self.method.client_models()[0]):
-                if (broken := ~finite_rows(models)).any():
+            for models in (self.method.models, getattr(self.method, "personal", None)):
+                if models is not None and (broken := ~finite_rows(models)).any():
                     self.error = Diverged(self.t, [], models, broken)
         except Diverged as error:  # a method may see it first, for example in a gradient
             self.error = error
