@@ -126,7 +126,7 @@ def test_each_situation_changes_what_its_name_says():
     def scene(*place):
         return situations.scene(*place, seed=0)
 
-    base = scene("base", "")
+    base, few, uneven = scene("base", ""), scene("five classes", 30), scene("6/3/2/1", "last")
     count = len(base.split.train[0])
     for value in ("1/r", "half"):
         assert scene("sizes", value).split.hash == situations.unequal(base.split, value).hash
@@ -134,7 +134,6 @@ def test_each_situation_changes_what_its_name_says():
         differ = scene("labels wrong", share).images.labels != base.images.labels
         wrong = [float(differ[rows].float().mean()) for rows in base.split.train]
         assert wrong == pytest.approx([share] * 12, abs=0.01)
-    few, uneven = scene("five classes", 30), scene("6/3/2/1", "last")
     assert few.rounds == 30
     assert max(len(few.images.labels[rows].unique()) for rows in few.split.train) <= 5
     assert (np.bincount(uneven.split.clusters).tolist(), uneven.affected) == ([6, 3, 2, 1], [11])
