@@ -6,10 +6,9 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic.dataclasses import dataclass
@@ -22,6 +21,9 @@ from cflkit.methods.base import Method
 from cflkit.models.rows import digests
 from cflkit.partition import Partition
 from cflkit.simulation.evaluation import History
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 # GradCAM, and the baselines to compare it with: GradCAM on a network that was never trained, and
@@ -73,9 +75,8 @@ def samples_from(
         pool = np.arange(central)
     elif source in SOURCES:
         chosen = np.flatnonzero(members if source == "in-cluster" else ~members)
-        parts = [partition.test[client] for client in chosen]
         # Clients may share samples, and no sample may be drawn twice
-        pool = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+        pool = np.unique(np.hstack([np.empty(0, np.int64), *(partition.test[c] for c in chosen)]))
     else:
         raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}")
     generator = np.random.default_rng(checked_seed(seed))
@@ -110,7 +111,7 @@ class Assessment:
     seed: Natural = 0
 
 
-def of_explanations(rows: pd.DataFrame) -> dict[str, float]:
+def of_explanations(rows: "pd.DataFrame") -> dict[str, float]:
     """Summarise the scores of GradCAM's maps by means over a method's clusters."""
     explained = rows[rows["map"] == "GradCAM"]
     result: dict[str, float] = {"n_clusters": int(explained["cluster"].nunique())}

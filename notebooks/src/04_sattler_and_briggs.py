@@ -39,8 +39,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.colors import to_rgb
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
 
 from cflkit import check, clustering, datasets, methods, metrics, plots, simulation
 from cflkit.divergence import cosine_divergence
@@ -111,6 +109,9 @@ gammas = {rate: [cosine_divergence(moved) for moved in kept] for rate, kept in u
 # Then move the slider of Figure 1.
 
 # %% tags=["hide-input"]
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
 waited = min(5, run.rounds)
 gamma = gammas[run.lr][waited - 1]
 tree = hierarchy.linkage(squareform(gamma, checks=False), "average")

@@ -36,7 +36,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.colors import PowerNorm
-from scipy.optimize import linear_sum_assignment
 
 from cflkit import check, datasets, methods, metrics, plots, simulation
 from cflkit.divergence import earth_movers_distance
@@ -275,6 +274,8 @@ def score(theirs):
 # **Predict.** Client 1 is of the same group as client 0. Now we turn its images, up to 180 degrees. Which looks stranger to the model: a digit that lies on its side, or one that is upside down?
 
 # %% tags=["hide-input"]
+from scipy.optimize import linear_sum_assignment
+
 angles = range(0, 181, 30)
 turned = [shifts.rotated(angle)(guest, None) for angle in angles]
 curve = [score(theirs) for theirs in turned]

@@ -37,7 +37,6 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from scipy.sparse.csgraph import connected_components
 
 from cflkit import check, datasets, metrics, partition, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
@@ -373,6 +372,8 @@ plots.show_frames(
 # [federated averaging](01_federated_averaging.ipynb) over its clusters.
 
 # %%
+from scipy.sparse.csgraph import connected_components
+
 _, part = connected_components(edges)
 parts = [np.flatnonzero(part == p) for p in range(part.max() + 1)]
 method.communities = [own for own in parts if len(own) > 1]  # we tell the package what we found

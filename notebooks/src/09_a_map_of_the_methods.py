@@ -37,7 +37,6 @@
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import torch
 from matplotlib.colors import PowerNorm
 
@@ -401,6 +400,9 @@ misled = simulation.run(wrong, federation, run.rounds, progress=False).summary()
 
 
 # %% tags=["hide-input", "nbval-ignore-output"]
+import pandas as pd
+
+
 def bytes_sent(row):
     """The bytes of all clients and rounds, in both directions."""
     return row["total_bytes_up"] + row["total_bytes_down"]

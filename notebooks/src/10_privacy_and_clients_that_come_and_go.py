@@ -35,7 +35,6 @@
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import torch
 
 from cflkit import check, clustering, datasets, methods, metrics, partition, plots, simulation
@@ -198,7 +197,6 @@ for noise in run.noises:
     ends = simulation.run(servers, noisy, run.rounds, progress=False).summary()
     aris = {f"ARI, {name}": ends[name]["ari"] for name in ("HDBSCAN", "k-means")}
     rows[noise] = {name: end.get("accuracy", np.nan) for name, end in ends.items()} | aris
-table = pd.DataFrame(rows).T.assign(Local=alone.summary()["Local"]["accuracy"])
 
 # %% [markdown]
 # **Predict.** Which is the first of the seven values of $\sigma$ at which HDBSCAN loses the groups? Does k-means lose them there, too? How many points of accuracy has the oracle lost there?
@@ -206,6 +204,9 @@ table = pd.DataFrame(rows).T.assign(Local=alone.summary()["Local"]["accuracy"])
 # Move the slider of Figure 2. The [ARI](99_glossary.ipynb#ari) is 1 if a server finds the true groups, and near 0 if its clusters are random.
 
 # %% tags=["hide-input"]
+import pandas as pd
+
+table = pd.DataFrame(rows).T.assign(Local=alone.summary()["Local"]["accuracy"])
 LINES = {
     "oracle": {"color": "black", "marker": "X", "linestyle": "-"},
     "k-means": {"color": plots.COLOURS[0], "marker": "D", "linestyle": "-"},
