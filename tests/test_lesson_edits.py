@@ -46,7 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "02b": {"rounds": 2, "repeats": 1},
     "03b": {"rounds": 4, "repeats": 1},
     "04b": {"rounds": 6, "repeats": 1},
-    "05b": {"repeats": 1, "range_epochs": [1]},
+    "05b": {"samples": 40, "local_epochs": 2, "repeats": 1, "range_epochs": [1]},
     "06b": {"local_epochs": 2, "rounds": 2, "iterations": 2, "dec_steps": 20},
     "07b": {"rounds": 3, "repeats": 1, "sample_size": 10},
     "08b": {"rounds": 12, "repeats": 1},
