@@ -453,4 +453,5 @@ def put_on_the_map(file: Path, output: Path | None) -> None:
     runs = compare.results(file, folder / "results.csv")
     written = compare.write(runs, folder)
     show(compare.summary(runs).to_dict("records"), as_json=False)
-    print(f"table     {records.display_path(written[0].resolve())}")
+    for what, path in zip(("table", "LaTeX", "ranks"), written, strict=False):
+        print(f"{what:9s} {records.display_path(path.resolve())}")
