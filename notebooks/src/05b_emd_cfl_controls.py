@@ -213,11 +213,11 @@ titles = [
 for client, view, title, ax in zip((0, 1, outsider), views, titles, axes, strict=True):
     classes = federation.targets(client, part).cpu().numpy()
     rest = ~np.isin(classes, (0, 1, 4))
-    x, y = plane.transform(view[rest][::4]).T
+    x, y = plane.transform(view)[rest][::4].T  # perhaps none
     ax.plot(x, y, ".", color="0.75", markersize=3, label="other classes, every fourth image")
     for number, label in enumerate((0, 1, 4)):
         if (classes == label).any():
-            x, y = plane.transform(view[classes == label]).T
+            x, y = plane.transform(view)[classes == label].T
             look = {"marker": plots.MARKERS[number], "color": plots.COLOURS[number]}
             ax.plot(x, y, linestyle="", markersize=5, label=f"class {label}", **look)
     ax.set(title=title, xlabel="first component")
