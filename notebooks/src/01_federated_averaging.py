@@ -27,7 +27,7 @@
 #
 # **Before this:** [00 Start here](00_start_here.ipynb).
 #
-# **Study minutes:** 17. **Minutes on two cores:** 0.5
+# **Study minutes:** 18. **Minutes on two cores:** 0.5
 #
 # **Paper.** H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, *Communication-Efficient
 # Learning of Deep Networks from Decentralized Data*, AISTATS 2017.
@@ -121,8 +121,8 @@ def train_locally(network, client, t):
 # The server sends the model, waits, and averages. It never sees the data of a client. It sees only the parameters that
 # a client returns, and the number of its samples.
 #
-# **Write it.** The mean weighs each model by the client's number of samples. (Here all have the same number, so it is the plain mean of lessons 00 and 03.) It takes one line, in place of `raise NotImplementedError`. Use what NumPy and PyTorch have in common, such as `*`, `@` and `.sum()`: the check sends NumPy
-# arrays, and the lesson tensors. Until your line is right, the lesson goes on with the solution of exercise 01.1.
+# **Write it.** The mean weights each model by the client's number of samples. (Here all have the same number, so it is the plain mean of lessons 00 and 03.) It takes one line, in place of `raise NotImplementedError`. Use what NumPy and PyTorch have in common, such as `*`, `@` and `.sum()`: the check sends NumPy
+# arrays, the lesson sends tensors. Until your line is right, the lesson goes on with the solution of exercise 01.1.
 
 
 # %% tags=["nbval-check-output"]
@@ -224,7 +224,7 @@ plots.show(
 guess = None  # per cent, from 0 to 100
 
 # %% [markdown]
-# In Figure 2, updates are the ribs of an umbrella. All of them start at the common model. The black line starts there, too, and ends at the mean update. So the more the mean keeps, the longer is the black line. (The pale piece
+# In Figure 2, updates are the ribs of an umbrella. All of them start at the common model. The black line starts there, too, and ends at the mean update. So the more the mean keeps of the updates' length, the longer the black line is. (The pale piece
 # below has no meaning. It only makes the umbrella easy to recognise.)
 
 # %%
@@ -268,7 +268,7 @@ plots.show_frames(
     [f"{count} local epoch{'s' if count > 1 else ''}" for count in epochs],
     2,
     "**Similar clients drift together, dissimilar ones apart.** Each rib is the update of a client; colours and marks are groups, and the grey clients have none. "
-    "The black line is the mean of the six updates, and this is what the server keeps. All lines start at the shared model. An update has 650 numbers, so this is a view from the side: each rib has its true length, in units of the mean length, and its true angle to the black line. "
+    "The black line is the mean of the six updates, and this is what the server keeps. All lines start at the shared model. An update has 650 numbers, so this is a drawing in perspective: a rib that points towards us looks shorter. Lengths and angles to the black line are true; the unit is the mean length, and the ring is the mean angle. "
     "The three groups point in three directions, with angles of more than 90° between them.",
     "Two umbrellas. The six grey ribs of similar clients stand close around the black line, which is nearly as long. The coloured "
     "ribs of dissimilar clients lie nearly flat and point in three directions, and their black line is short.",
@@ -323,8 +323,8 @@ plots.show(
 # ## What we saw
 #
 # - FedAvg sends a model, trains it locally, and averages. The server sees parameters and sample counts.
-# - Local steps save communication ([01b](01b_drift_measured.ipynb#do-local-steps-save-rounds) counts the rounds). Their price is client drift.
-# - Drift has a direction. Clients with similar data drift together, and clients with different data drift apart. This harms one shared model, but
+# - Local steps save rounds of communication, as [01b](01b_drift_measured.ipynb#do-local-steps-save-rounds) counts. Their price is client drift.
+# - Drift has a direction. Clients with similar data drift together, and clients with different data drift apart. This can harm one shared model ([02](02_when_clients_disagree.ipynb)), but
 #   it also tells the server who is alike ([lesson 03](03_ocfl_temperature.ipynb)).
 
 # %% tags=["claims"]

@@ -169,7 +169,7 @@ plots.show(
     figure,
     2,
     "**Who wins depends on the test.** Each arrow is a client. It begins at the accuracy of its model on the client's own test images, and ends at the accuracy on images of all ten digits. "
-    "Colours and marks are the groups.",
+    "Colours and marks are the groups; the mark stands where an arrow begins.",
     "Three blocks of fifteen arrows. Those of one model for all are short, point up or down, and lie near 0.87. Those of clients alone and of "
     "one model per cluster begin near 1 and fall to about a third.",
 )
@@ -258,9 +258,8 @@ plots.show_frames(
     [f"{share:.0%} foreign" for share in shares],
     3,
     "**A few foreign images decide.** Left: twenty test images of a client of group 0; those of classes that its group does not have are framed. Right: the mean accuracy of each way to learn in such a test. "
-    "The lines are all shares from 0 to 100 per cent.",
-    "Left: a sheet of twenty small digits, some of them framed. Right: two lines fall steeply from near 1 to 0, one is nearly level "
-    "at 0.88, and they cross far on the left.",
+    "The lines show all shares from 0 to 100 per cent.",
+    "Left: a sheet of twenty small digits, some of them framed. Right: two lines fall steeply from near 1 to 0, one is nearly level at 0.87, and they cross far on the left.",
     first=3,
 )
 
@@ -271,8 +270,8 @@ else:
     print("these two lines do not cross: one of the models is better in every mixture")
 
 # %% [markdown]
-# About one foreign image in ten is enough. At home, the cluster's model leads by only 0.11, but abroad its accuracy is 0. So before you cluster, ask
-# which images the clients will meet. A hospital whose patients may come from anywhere may need the one model for all, and a phone that only its owner writes on the model of its cluster.
+# About one foreign image in nine is enough. At home, the cluster's model leads by only 0.11, but abroad its accuracy is 0. So before you cluster, ask
+# which images the clients will meet. A hospital whose patients may come from anywhere may need the one model for all. A phone on which only its owner writes may need the model of its cluster.
 #
 # ## One model can swing from group to group
 #
@@ -323,12 +322,12 @@ plots.show_frames(
     list(swings),
     4,
     "**The see-saw belongs to the network.** Accuracy of one model for all on the test images of each group, over rounds. Move the slider to the other network.",
-    "Three lines, one per group. With the perceptron they rise together. With the convolutional network they zigzag and cross each other again and again.",
+    "Three lines, one per group. With the perceptron they start far apart and meet after some rounds. With the convolutional network they zigzag and cross each other again and again.",
     first=1,
 )
 
 # %% [markdown]
-# With the defaults, the perceptron serves all groups alike (a gap of 0.01). The convolutional network is a see-saw (0.79): in one round it works for one group, in the next for another. We think that this is because each group pulls it towards its own classes. The mean over the groups
+# With the defaults, the perceptron serves all groups alike in the end (a gap of 0.01). The convolutional network is a see-saw (0.79): in one round it works for one group, in the next for another. We think that this is because each group pulls it towards its own classes. The mean over the groups
 # hides this. On five other draws, the convolutional network's gap was larger than the perceptron's by 0.2 or more in four. In one run of 60 rounds the swings became smaller. So clients who disagree can make one model swing, but they need not.
 #
 # ## The clients' own test sets are too easy
@@ -347,13 +346,13 @@ leaked = np.mean(
 print(f"test images that another client trains on: {leaked:.0%}")
 
 # %% [markdown]
-# > **An honest limit.** Such a test set flatters every model that several clients trained, but not the model of a client that trains alone. So part of a cluster's lead over clients alone is an illusion, and here this lead is only 0.01
+# > **An honest limit.** Such a test set flatters every model that several clients trained, but not the model of a client that trains alone. So a part of a cluster's lead over clients alone, or all of it, may be an illusion, and here this lead is only 0.01
 # > ([02b](02b_four_scenarios.ipynb#how-much-do-the-shared-images-flatter) measures how much is left on images that nobody trains on). And our groups share no class. Exercise 2 asks what changes if they do.
 #
 # ## What we saw
 #
 # - The papers' groups differ in the classes that they see. Overlap and balance give four scenarios.
-# - A cluster's model knows its own classes and no others. At home it leads one model for all clearly (here by 0.11), and clients alone hardly. One model for all is as good abroad as at home.
+# - A cluster's model knows its own classes and no others. At home it is clearly better than one model for all (here by 0.11), but hardly better than clients alone. One model for all is as good abroad as at home.
 # - Which one to choose depends on how many foreign images a client will meet.
 # - One model for all can swing between groups. Whether it does depends on the network and its training.
 

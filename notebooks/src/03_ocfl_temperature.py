@@ -12,7 +12,7 @@
 # **Question.** Twenty clients train one model together. Each of them turns its images by one of four angles, and the
 # server does not know which client has which angle. In which round should it give up the one model, and who belongs together?
 #
-# ![Updates of twenty clients as the ribs of an umbrella in four colours, round by round, beside the temperature: it falls for three rounds, rises in round 4, and the rise is ringed](../figures/03_the_star.gif)
+# ![Updates of twenty clients as the ribs of an umbrella in four colours, round by round, beside the temperature: it falls until round 3, rises in round 4, and the rise is ringed](../figures/03_the_star.gif)
 #
 # *Each rib is a client's update, in the colour of its true group, and the black handle is the mean of all updates.*
 #
@@ -141,10 +141,10 @@ plots.show_frames(
     [f"round {t + 1}" + (": the first rise" if t + 1 == first else "") for t in shown],
     1,
     "**The umbrella closes, then opens.** Left: each client's update at its true angle to the mean update, which is the black handle; blue, orange, green and pink are 0°, 90°, 180° and 270°. "
-    "(Only the angle to the handle is true. We chose the view in which the groups differ most.) The solid rim is the mean angle, and the dotted one that of round 1. "
+    "(Lengths and angles to the handle are true, and angles between ribs are not. We chose the view in which the groups differ most.) The solid rim is the mean angle, and the dotted one that of round 1. "
     "Middle: the distance of each pair of clients. Right: the temperature, one number for how large these distances are, which is defined below (the axis does not begin at 0). The ring marks its first rise.",
     "Three panels for one round. Ribs of four colours spread from the foot of a black handle to a rim; a matrix of 20 by 20 "
-    "clients has four dark blocks on its diagonal; a line of the temperature falls for three rounds and then rises.",
+    "clients has four dark blocks on its diagonal; a line of the temperature falls until round 3 and then rises.",
     first=shown.index((first or 4) - 1),
     name="03_the_star",
 )
@@ -187,7 +187,7 @@ print(
 # rounds to wait. In the extended paper, the idea is that updates diverge because the clients' data do not fit together, from the start or after they have first converged. The first rise is the sign. (It came in round 2, before
 # any fall, in 17 of the authors' 32 runs of OCFL on Fashion-MNIST. The first paper, in its section III-C, expects a rise and then a fall.)
 #
-# **Write it.** The extended paper (section 6.3) suggests to watch a moving average over $w$ rounds instead. From round to round it gains $T_t$ and drops $T_{t-w}$, so it rises exactly if $T_t > T_{t-w}$. With $w = 1$ this is the rule above. The first $w$ rounds cannot fire. Return the first round that does, in two to four lines.
+# **Write it.** The extended paper (section 6.3) suggests to watch a moving average over $w$ rounds instead. From round to round it gains $T_t$ and drops $T_{t-w}$, so it rises exactly if $T_t > T_{t-w}$. With $w = 1$ this is the rule above. In the first $w$ rounds it cannot rise. Return the first round in which it does, in two to four lines.
 # Until they are right, the lesson goes on with the solution of exercise 03.3.
 
 
@@ -202,7 +202,7 @@ print("the rule fires in round", first_rise(temperatures, 1))
 
 # %% [markdown]
 # In that round OCFL needs a **clusterer**, an algorithm that makes clusters from the matrix. Ours is [HDBSCAN](99_glossary.ipynb#hdbscan): it finds clients that lie close together, and needs
-# no number of clusters. It does need the smallest size of one, which is 20 % of the clients, as in the papers. ([03b](03b_ocfl_controls.ipynb) compares it with mean shift, affinity propagation and k-means.)
+# no number of clusters. It must be told how small a cluster may be: at least 20 % of the clients, as in the papers. ([03b](03b_ocfl_controls.ipynb) compares it with mean shift, affinity propagation and k-means.)
 #
 # ## OCFL in fifteen lines
 #
@@ -391,12 +391,12 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# In our run, no round alone shows the four groups, and the sum shows all four from round 8 on. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
+# In our run, HDBSCAN finds the four groups in no round alone, and in the sum it finds all four from round 8 on. (The drawing has two directions of the sums.) So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
 # stays: a client that has only ten images shows in every round [what is special about these ten](are_there_groups.md).
 #
 # ## A rule that can say no
 #
-# How long should the server wait? The temperature cannot tell: it rises for clients without any groups, too. We give twenty clients upright digits, drawn at random ([IID](99_glossary.ipynb#iid)), and look at their temperature.
+# How long should the server wait? The temperature cannot tell: it rises for clients without any groups, too. We give twenty clients upright digits at random ([IID](99_glossary.ipynb#iid)).
 
 # %% tags=["nbval-check-output"]
 alike, without_groups = partition.iid(digits, clients=20, seed=run.seed)
@@ -407,8 +407,8 @@ print("without groups, the temperature rises:", first_rise(heat, 1) is not None)
 # %% [markdown]
 # So the clusterer must notice that there are no groups, and it does not always: OCFL kept all clients together in [59 of 78 draws without groups](are_there_groups.md).
 #
-# Here is a rule of ours, not of the papers. Keep two sums for each client, of the odd rounds and of the even rounds. Cluster both. Split as soon as both give the *same* clusters, and more than one, in two successive rounds.
-# Clusters that arise by chance in one half are unlikely to arise in the other as well. (To compare halves is an old test for clusterings. In a short search we found no paper where it starts the clustering of clients. In the package, `ocfl-replicated` has such a rule with one more condition, and kept them together in all 78.)
+# Here is a rule of ours. Keep two sums for each client, of odd and of even rounds. Cluster both. Split as soon as both give the *same* clusters, and more than one, in two successive rounds.
+# Clusters that arise by chance in one half are unlikely to arise in the other. (This is an old test for clusterings. We found no paper where it starts the clustering of clients. In the package, `ocfl-replicated` has such a rule with one more condition, and kept all clients together in all 78 draws.)
 #
 # **Predict.** The next cell tries this rule on the clients of Figure 1, on those of Figure 3, and on clients without groups that take single steps, too. For which of them does it split, and when?
 

@@ -16,7 +16,7 @@
 #
 # *Below the dashed line, this tree of clients falls into clusters, which are the black bars. Who says where to cut?*
 #
-# **Answer.** Briggs' rule must be told a round and a height, and Sattler's rule two thresholds for lengths. With values that were chosen for these clients, both find all four groups. Can anybody know such values?
+# **Answer.** Briggs' rule must be told a round and a height, and Sattler's rule two thresholds for lengths. With values that were chosen for these clients, both find all four groups. But the right values change with the round, the training and the clients, so a server can only guess them.
 #
 # **You will**
 #
@@ -27,7 +27,7 @@
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
-# **Study minutes:** 22. **Minutes on two cores:** 0.5
+# **Study minutes:** 23. **Minutes on two cores:** 0.5
 #
 # **Papers.** C. Briggs, Z. Fan, P. Andras, *Federated learning with hierarchical clustering of local updates*, IJCNN 2020.
 # F. Sattler, K.-R. Müller, W. Samek, *Clustered Federated Learning*, IEEE TNNLS 2021.
@@ -100,7 +100,7 @@ gammas = {rate: [cosine_divergence(moved) for moved in kept] for rate, kept in u
 # [dendrogram](99_glossary.ipynb#dendrogram).
 #
 # A **cut** at height $h$ undoes all joins above $h$. Clients that are still joined form a cluster. Briggs, Fan and Andras train one model for
-# some rounds, cut once, and go on within each cluster. The server clusters only once, the clients compute nothing in addition, and nobody
+# some rounds, cut once, and go on within each cluster. The server clusters only once, the clients have no extra work, and nobody
 # has to say how many clusters there are. (Their paper tries several distances and linkages. We take those of the OCFL papers.)
 #
 # **Predict.** The tree at the top of this lesson has our four groups of five clients after five rounds. A cut at height 0 leaves 20 clusters, and a cut at 2 leaves one. Read in the tree: what are the lowest
@@ -257,14 +257,14 @@ if not np.isnan(windows[run.lr][2:6]).any():
 early, late = (min(t, run.rounds) for t in (3, 20))
 # Whether the window of a late round begins above that of an early one
 moves = [ends[late - 1, 0] > ends[early - 1, 1] for ends in windows.values()]
-title = "The right cut moves with the round; how far depends on the learning rate"
+title = "The right cut moves with the round, far on the left and little on the right"
 figure.suptitle(plots.finding(title, moves[0] and not moves[1]), fontsize=10)
 plots.show(
     figure,
     2,
     "The heights at which a cut finds the four groups (green), for each round in which one may cut. Dashed: the cut of Figure 1.",
     "Two charts of a green band over rounds. At the larger learning rate the band first sinks a little and then climbs, so that "
-    "the dashed line at 0.6 leaves it. At the smaller rate the band sinks and rises again, and holds the line in all or most rounds.",
+    "the dashed line at 0.6 leaves it. At the smaller rate the band sinks and rises again, and contains the line in all or most rounds.",
 )
 for t in (early, late):
     low, high = windows[run.lr][t - 1]
@@ -352,7 +352,7 @@ plots.show(
 #
 # ### Which two halves?
 #
-# The cluster is divided so that clients of different halves are as different as possible. As before, the nearest clusters are joined, but only until two are left, and the distance of two clusters
+# The cluster is divided into two *halves*, of any size, which should differ as much as possible. As before, the nearest clusters are joined, but only until two are left, and the distance of two clusters
 # is now that of their two *least* similar clients (*complete linkage*). The authors' code does this, and their paper takes *single linkage* instead ([04b](04b_an_autopsy.ipynb#which-two-halves) compares both).
 
 
@@ -439,7 +439,7 @@ plots.show(
     figure,
     4,
     "Sattler's clusters over rounds. Each column is a round, and each row a client. A cluster that is exactly a true group has a colour; "
-    "other clusters are grey. White lines separate clusters.",
+    "other clusters are grey: in one column, the same grey is the same cluster. White lines separate clusters.",
     "Three charts of 20 clients by rounds. All begin in one grey. With the smallest threshold the chart breaks into many small pieces. "
     "With the middle one, four coloured blocks appear after two steps. With the largest one most or all of the chart stays grey.",
 )
@@ -478,7 +478,7 @@ for name, row in ends.items():
 # ## What we saw
 #
 # - Briggs' rule cuts a tree once. A whole window of heights is right, but the window moves with the round.
-# - Sattler's rule splits where the mean update has become short and a single one has not. Its two thresholds depend on the learning rate.
+# - Sattler's rule splits where the mean update has become short and a single one has not. Two thresholds that work at one learning rate never split at a fifth of it.
 # - Both rules can find the groups exactly, if someone already knows the right thresholds. With other draws of clients, our height in round 5 was right in all twenty, and our two lengths in only eight.
 
 # %% tags=["claims"]

@@ -75,7 +75,7 @@ def fooled(images, labels):
 
 
 # %% [markdown]
-# The *clean* group has digits as they are, and the *turned* group has turned them by 90 degrees. In the *poisoned* group, the background is darker the higher the digit is, from white for 0 to
+# The *clean* group has digits as they are, and the *turned* group has turned them by 90 degrees. In the *poisoned* group, the larger the digit, the darker the background, from white for 0 to
 # dark grey for 9. All clients have equally many images of each class, so nothing in the labels tells the groups apart. This is [**feature shift**](99_glossary.ipynb#feature-shift).
 # (The paper's Backdoor MNIST has shades of green. Such a shade is a [backdoor](99_glossary.ipynb#backdoor) feature.)
 
@@ -175,7 +175,7 @@ plots.show(
     figure,
     2,
     "Accuracy of the clean clients after the last round, on their own test images and on the same images with another digit's background.",
-    "Four horizontal bars from a cross to a dot. FedAvg has the longest bar. OCFL's dot is far to the right and its cross far to the left of "
+    "Four horizontal bars from a cross to a dot. FedAvg has the longest bar. OCFL's dot is at the oracle's, but its cross is far to the left of "
     "the oracle's, whose bar is short.",
 )
 
@@ -185,8 +185,8 @@ split_in = "has not split" if when is None else f"split in round {when:.0f}"
 print(f"OCFL {split_in}; its clusters agree with the groups with an ARI of {agreement:.2f}")
 
 # %% [markdown]
-# With the defaults, OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. (So it was in 17 of twenty other draws.) The only difference is one round, in which they averaged with the poisoned group. What they took over from it is still in their model at the end. (It may fade with many more rounds; we have not tried. In the paper, lateness makes FlexCFL unstable.)
-# Not all of the fall is poison: the strange background alone costs the oracle's clients 0.05, and clients alone 0.10. Even these (0.81) do better under attack than OCFL's (0.70).
+# With the defaults, OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. (So it was in 17 of twenty other draws.) The only difference is one round, in which they averaged with the poisoned group. What they took over from it is still in their model at the end. (It may fade with many more rounds; we have not tried.)
+# Not all of the fall is poison: the strange background alone costs the oracle's clients 0.05, and clients alone 0.10. Even clients alone (0.81) do better under attack than OCFL's (0.70).
 #
 # ## What a model sees
 #
@@ -214,7 +214,7 @@ print("by hand and in the package:", np.allclose(own, by_package, atol=1e-4))
 #
 # ## Moving earth
 #
-# How far apart are two samples of embeddings? Take one dimension first. The points of one sample are piles of earth, the points of the other are holes, and all have the same size. The
+# How far apart are two samples of embeddings? Take one dimension first. The points of one sample are piles of earth, the points of the other are holes, and all have the same size. (A smaller sample has larger points.) The
 # **earth mover's distance** $W$ is the mean distance that earth must travel if it travels as little as possible. On a line, the
 # first pile goes into the first hole, the second into the second, and so on:
 
@@ -229,11 +229,11 @@ ax.plot(holes, np.zeros(4), "v", color=plots.COLOURS[1], markersize=12)
 ax.text(5.7, 1, "piles", va="center", color=plots.COLOURS[0])
 ax.text(5.7, 0, "holes", va="center", color=plots.COLOURS[1])
 ax.set(yticks=[], xlabel="place on the line, metres", ylim=(-0.5, 1.3), xlim=(0, 7))
-ax.set_title("The cheapest arrows never cross; their mean length is $W$ = 1.475", loc="left")
+ax.set_title("No plan is cheaper than arrows that do not cross: $W$ = 1.475", loc="left")
 plots.show(
     figure,
     3,
-    "Four piles, four holes, and the cheapest plan. The numbers are the metres that an arrow covers.",
+    "Four piles, four holes, and a cheapest plan. The numbers are the metres that an arrow covers.",
     "Four triangles on an upper line and four on a lower line, joined in order from left to right by "
     "four arrows that do not cross. They cover 1.5, 1.5, 1.7 and 1.2 metres.",
 )
@@ -321,9 +321,9 @@ plots.show_frames(
     [f"turned by {angle} degrees" for angle in angles],
     4,
     "**How strange are turned digits?** Left: some of client 1's images. Middle: the cheapest plan from client 0's training images to those of client 1, by digit (dark: many). "
-    "If most images go to the same digit, the diagonal is dark. Right: the score; the dashed line is ε.",
+    "If most images go to the same digit, the diagonal is dark. Right: the score, which compares with client 1's validation images; the dashed line is ε.",
     "Three panels for one angle. Small digits; a matrix of ten by ten whose diagonal is dark at 0 degrees and pale at 90; a curve of the score "
-    "that rises to 90 degrees and falls again towards 180.",
+    "that rises to 90 degrees, stays there until 120, and falls towards 180.",
     first=3,
 )
 
@@ -422,10 +422,10 @@ plots.show(
 )
 
 # %% [markdown]
-# The left panel shows why one refusal must be enough. The models of clean clients (upper rows) hardly notice the shaded background. But the models of poisoned clients miss it in clean images, and refuse. Right: the ranges of our three groups and of the two angles overlap only near 0.08.
+# The left panel shows why one refusal must be enough. The models of clean clients (upper rows) hardly notice the shaded background. But to the models of poisoned clients, images without it look strange, so they refuse. Right: the ranges of our three groups and of the two angles overlap only near 0.08.
 #
 # > **An honest limit.** ε must be chosen, and we chose ours with the groups at hand. On four rotations no ε works, above all because upside-down digits look familiar; few images are another cause. With MNIST at the paper's scale, our runs
-# > have a working range from 0.02 to 0.08. The paper separates the groups, too. Its ε is missing in our copy, and the 0.1 of the authors' code is too large in our runs ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)).
+# > have a working range from 0.02 to 0.08. The paper separates the groups, too. Its ε is missing in our copy, and the 0.1 of the authors' code is too large in these runs ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)).
 # > [05b](05b_emd_cfl_controls.ipynb#where-does-the-working-range-come-from) measures what a working ε depends on.
 #
 # <a id="groups-that-nobody-made"></a>

@@ -54,7 +54,7 @@ plots.style()
 # %% tags=["parameters"]
 clients = 12  # each with two to five of the ten digits
 samples = 120  # images that a client holds of each of its classes
-overlap = 0.7  # share of these images that all clients with the class hold
+overlap = 0.7  # share of these images that is the same for all clients with the class
 dirtiness = 0.3  # probability that an image lies in a wrong cluster at first
 threshold = 0.45  # ϑ: how different two errors may be and still count as alike
 seed = 0  # the first clusters, the initial networks, and the batch orders
@@ -459,8 +459,8 @@ print(f"ACC: first {accuracy(first):.2f}, alone {alone:.2f}, with communities {t
 #
 # ## The loop, and when it stops
 #
-# Better local clusters train better networks, so FedCRef begins again with them, until they no longer change. A client **rests** if its new clusters agree with its old ones to τ (an ACC of 0.95 here, and of 0.8 in the paper). The run ends when all clients rest,
-# or when the numbers of communities and of isolated clusters have changed by at most a tenth in each of three iterations in a row. (So says the text; Algorithm 1 prints that both must hold.) This is the loop:
+# Better local clusters train better networks, so FedCRef begins again with them, until they no longer change. A client **rests** if the ACC between its new and its old clusters is at least τ (0.95 here, 0.8 in the paper). The run ends when all clients rest,
+# or when the numbers of communities and of isolated clusters have changed by at most a tenth in each of three iterations in a row. (So says the text; in Algorithm 1, both must hold.) This is the loop:
 #
 # ```text
 # repeat
@@ -487,7 +487,7 @@ of_loop.set_index("iteration")[["ACC", "communities", "isolated", "clients that 
 #
 # ## Clusters made by k-means
 #
-# The errors of our first clusters are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. By the paper, simulated clusters do "not limit the significance" of its results. We start again from k-means.
+# In our first clusters, the misplaced images are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. According to the paper, simulated clusters do "not limit the significance" of its results. We start again from k-means.
 #
 # **Predict.** Does refinement gain more there, or less?
 
@@ -548,7 +548,7 @@ print("reconstructed better elsewhere: random {}, k-means {}".format(*told))
 
 # %% [markdown]
 # K-means puts images together that look alike. So the network of a cluster reconstructs most of its misplaced images better than the client's other networks do, and they stay.
-# In this draw of clients, the communities make it slightly worse. This is an exception: with twenty other draws, they raised the ACC by 0.03 on average (0.01 to 0.07), whereas clients alone gained nothing. So against the errors of k-means only the federation helps, and only a little. Other clusterings leave more to gain: after DEC, ACC rises from 0.78 to 0.89 in the paper's Table 1 ([report 96](96_report_fedcref.ipynb)).
+# In this draw of clients, the communities make it slightly worse. This is an exception: with twenty other draws, they raised the ACC by 0.03 on average (0.01 to 0.07), whereas clients alone gained nothing. So on average only the federation helps against the errors of k-means, and only a little. Other clusterings leave more to gain: after DEC, ACC rises from 0.78 to 0.89 in the paper's Table 1 ([report 96](96_report_fedcref.ipynb)).
 #
 # ## Who chooses ϑ?
 #
@@ -572,7 +572,7 @@ print(f"same ϑ, other data: more than half of the clusters are isolated: {isola
 #
 # - A reconstruction error tells without labels whether a network knows this kind of image.
 # - Both sides are asked, since one wrong association joins two classes.
-# - A client alone corrects a misplaced image only if another of its networks reconstructs it better. This holds for most random errors, but only for a few of those that k-means makes. So the other clients add only a little here.
+# - A client alone corrects a misplaced image only if another of its networks reconstructs it better. This holds for most random errors, so there the other clients add only a little. It holds for few of those that k-means makes.
 
 # %% tags=["claims"]
 strict, ours, loose = (counted(associate(errors, clusters, v)) for v in (0.2, run.threshold, 0.7))

@@ -16,7 +16,7 @@
 #
 # *The image is a 3 of 8 × 8 pixels, enlarged. Pixels that a map calls important are bright.*
 #
-# **Answer.** It measures more than the map. Two of these three maps were made without the network, and one of these two is random. This lesson finds out how much of a score belongs to the map, how much to the model, and how much to the image. A map is worth something only if it beats maps that know nothing.
+# **Answer.** It measures more than the map. Two of these three maps were made without the network, and one of these two is random. This lesson shows how a score depends on the map, on the model and on the image. A map is worth something only if it beats maps that know nothing.
 #
 # **You will**
 #
@@ -286,7 +286,7 @@ plots.show(
     "GradCAM's maps of one image under four models. Above each map: the answer and its probability, with a cross where it is "
     "wrong.",
     "Four pictures of the same digit with coloured maps. The maps of models that answer wrongly lie on strokes of the digit "
-    "like those of the right ones.",
+    "like that of the right one.",
 )
 
 # %% [markdown]
@@ -413,7 +413,7 @@ for name, method in ways.items():
 
 # %% [markdown]
 # With the defaults, out-of-cluster every answer is wrong, and GradCAM's insertion is still 0.79, only 0.10 below the one in-cluster. That of noise falls about as much. So the score follows the confidence of the model, even where it is confidently wrong. On the server's
-# test set, which has all digits, FedAvg's model is right more often than the clusters' models, and yet the score prefers the clusters. (How much more often, rounding decides: 0.65 in this run, and 0.43 in one with a single thread.)
+# test set, which has all digits, FedAvg's model is right more often than the clusters' models, and yet the score prefers the clusters. (How often it is right depends on rounding: 0.65 in this run, and 0.43 in one with a single thread.)
 #
 # In the paper's ranking by insertion in-cluster (its Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
 # does not show that the *maps* of clusters are better. (The authors call the evaluation of maps an unresolved problem.)
@@ -461,9 +461,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Noise is near 0 under both models. The centre beats 0 under the model of the cluster, because digits are in the middle, and GradCAM is far above 0. Under FedAvg's model
-# both are much lower, and GradCAM is no better than the centre. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained. In 28 longer runs, the clusters' models had the larger difference in 15,
-# and by 0.02 on average ([report 97](97_report_explanations.ipynb)).
+# Noise is near 0 under both models. The centre beats 0 under both models, because digits are in the middle. GradCAM beats the centre under the model of the cluster. Under FedAvg's model
+# both are much lower, and GradCAM is no better than the centre. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained. In 28 longer runs, GradCAM's difference was larger under the clusters' models in only 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)).
 #
 # Only the zero is common to all models. Brightness is the same map under both, and has 0.31 and 0.65. So compare maps under one model, and not models.
 #
@@ -475,7 +474,7 @@ plots.show(
 #
 # ## What we saw
 #
-# - GradCAM is a weighted sum of a layer's channels. It paints right and wrong answers alike.
+# - GradCAM is a weighted sum of a layer's channels. Its maps look alike for right and wrong answers.
 # - An insertion area mixes the map with the confidence of the model. Multiplied logits change only the confidence.
 # - Insertion − deletion is 0 on average for noise, under every model. Compare a map with noise *and* with brightness before you believe it.
 

@@ -22,7 +22,7 @@
 # **You will**
 #
 # - see why no classifier can be perfect on these data, and compute the ceiling of every method,
-# - write three ways to compare clients, and see which of them shows the groups,
+# - write three ways to compare clients, and see which of them show the groups,
 # - compare the published table with the ceilings and with runs of your own,
 # - measure what a fault in the code costs, and what a setting costs.
 #
@@ -208,8 +208,7 @@ plots.show_frames(
 #
 # $$A = \int \varphi(z - h)\, \Phi(z)^3 \, dz .$$
 #
-# One model for all clients does not know the group. It must tell ten classes apart, of which two (3 and 6) occur twice as often as the others. By Bayes' rule, the probability of class $c$ is proportional to $s_c e^{h z_c}$. So the best answer is the class $c$ with the largest
-# $h z_c + \log s_c$, where $z_c$ is its feature and $s_c$ its share. So a rarer class needs a larger feature to win. (In the code, this is divided by $h$.)
+# One model for all clients does not know the group. It must tell ten classes apart, of which two (3 and 6) occur twice as often as the others. By Bayes' rule, the probability of class $c$ is proportional to $s_c\,\varphi(z_c - h) / \varphi(z_c)$, where $z_c$ is its feature and $s_c$ its share, and so to $s_c e^{h z_c}$. The best answer is the class with the largest $h z_c + \log s_c$: a rarer class needs a larger feature. (The code divides by $h$.)
 
 # %% tags=["nbval-check-output"]
 known = best_accuracy(run.height, [1, 1, 1, 1])
@@ -250,14 +249,14 @@ matrices = three_distances(sent["gradient"], sent["loss"][:, 0], sent["model"])
 matrices = [np.asarray(matrix) for matrix in matrices]
 
 # %% [markdown]
-# **Predict.** Which of the three matrices will show three blocks, although the first round has not begun?
+# **Predict.** Which of the three matrices will show three blocks, although no models have been averaged yet?
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 3, figsize=(7.4, 2.6))
 for ax, kind, matrix in zip(axes, sent, matrices, strict=True):
     plots.divergence(matrix, split.clusters, ax, vmax=float(matrix.max()) or 1)
     ax.set(title=kind, xticks=[], yticks=[], xlabel="", ylabel="")
-title = "Gradients and models show the groups before the first round; losses do not"
+title = "Gradients and models show the groups before any averaging; losses do not"
 # Whether the client that is nearest to each client is of its group
 nearest = [np.argmin(m + np.diag(np.full(len(m), np.inf)), axis=1) for m in matrices]
 shown = [(split.clusters[others] == split.clusters).all() for others in nearest]
@@ -265,7 +264,7 @@ figure.suptitle(plots.finding(title, shown[0] and shown[2] and not shown[1]), fo
 plots.show(
     figure,
     2,
-    "Distances between the clients' signatures of the initial model, sorted by their true groups. Dark is near; each matrix has its own scale.",
+    "Distances between the clients' signatures, which all begin with the initial model, sorted by their true groups. Dark is near; each matrix has its own scale.",
     "Three matrices of 30 by 30 clients. Those of gradients and models have three dark blocks on the diagonal. That of losses has stripes.",
 )
 
@@ -326,7 +325,7 @@ ax.set_xlim(min(55, 100 * min(single, *map(min, ours.values())) - 2), 101)
 for label, marker, colour in (("ours, new samples", "o", 0), ("ours, training samples", "^", 1)):
     ax.plot([], [], marker, color=plots.COLOURS[colour], label=label)
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
-title = "Our clusters come close to 82 %, our models per client stay far below 80 %"
+title = "On new samples, our clusters come close to 82 %, models per client stay far below 80 %"
 close = abs(ours["Clustered"][0] - 0.82) < 0.03 and ours["Per-Client"][0] < 0.75
 ax.set_title(plots.finding(title, close), loc="left")
 plots.show(
@@ -400,8 +399,8 @@ print("the same clusters before the first round:", same)
 # ## What we saw
 #
 # - If data are made by a formula, the best possible accuracy can be computed before anything is trained.
-# - A number above its ceiling is wrong, or it was measured on something else, such as training samples or other classes.
-# - How much a fault matters is measured by what it costs.
+# - A number well above its ceiling is wrong, or it was measured on something else, such as training samples or other classes.
+# - To know how much a fault matters, measure what it costs.
 
 # %% tags=["claims"]
 claims.check(

@@ -16,7 +16,7 @@
 #
 # *Dark cells in a row say whose models this client gets. Six methods end with these four pictures. Which picture do three of them share?*
 #
-# **Answer.** Most of the methods in this package average trained models. They differ only in *whose* models each client gets. So a round
+# **Answer.** Most of the methods in this package average trained models. They differ most in *whose* models each client gets. So a round
 # can be written as a matrix: the row of a client says how much of each client's model goes into its next model. Read the rows round by
 # round, and you see what a method does.
 #
@@ -86,7 +86,7 @@ federation, truth = clients_of("four")
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. In every round, each client picks the model that has the lowest loss on its own images.
 # - **pFedGraph** (Ye et al.): this method has no clusters. Each client gets its own weights, which are larger for clients with similar updates.
 # - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look less strange to its network than a threshold allows. We set the threshold half-way between its largest score
-#   within groups and its smallest score between groups. On our four angles the two overlap, so this is a compromise. A server could not even do this, because it does not know the groups.
+#   within groups and its smallest score between groups. On our four angles the first is larger than the second, so this is a compromise. A server could not even do this, because it does not know the groups.
 #
 # `mixing.watched` lets each method run as usual, and measures a matrix after each round.
 

@@ -12,7 +12,7 @@
 # **Question.** The images stay with the clients, and only updates leave. Each client adds noise to its updates before it sends them. Is the group
 # that it belongs to hidden now?
 #
-# ![Two matrices of the distances between the updates of twenty clients. Without noise there are four dark blocks on the diagonal; with noise the matrix has one even colour](../figures/10_hide_and_seek.png)
+# ![Two matrices of the distances between the updates of twenty clients. Without noise there are four dark blocks on the diagonal; with noise the blocks can hardly be seen](../figures/10_hide_and_seek.png)
 #
 # **Answer.** That depends on who seeks, and on how many of the updates the seeker uses. In this lesson, several servers search the same noisy updates, and one of them finds
 # what the others do not. So a server that finds nothing proves nothing. What holds against every server is a guarantee of differential privacy, which is a number ε.
@@ -122,7 +122,7 @@ print(f"all classes read from the signs: {exact} of {len(held)} clients")
 #
 # $$\frac{\partial \ell}{\partial b_c} = p_c - \mathbb{1}[y = c],$$
 #
-# where $p_c$ is the predicted probability of the class, and $\mathbb{1}[y = c]$ is 1 for $c = y$ and else 0. Training goes *against* the gradient. So the bias of a class goes up if the client has more images of it
+# where $p_c$ is the predicted probability of the class, and $\mathbb{1}[y = c]$ is 1 if $c = y$, else 0. Training goes *against* the gradient. So the bias of a class goes up if the client has more images of it
 # than the model predicts, and down if the client has none. Zhao et al. (2020) read labels in this way, and then rebuild images.
 #
 # OCFL finds groups *because* updates tell something about the data. What helps the clustering also helps a curious server.
@@ -268,7 +268,7 @@ table.rename_axis("σ").round(2)
 # ## Seek in several rounds
 #
 # The server has one more thing: a memory. Let it add up what each client has sent so far, and cluster these sums. A client pulls the model in much the same direction in every round, whereas the noise
-# is new each time. After $t$ rounds the direction has grown like $t$, and the noise only like $\sqrt t$. (Adding up before clustering is the idea of
+# is new each time. After $t$ rounds the pull has grown like $t$, and the noise only like $\sqrt t$. (Adding up before clustering is the idea of
 # [CFL-GP](99_glossary.ipynb#cfl-gp), Kim et al., ICML 2024.)
 
 
@@ -342,14 +342,14 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (the table above has that of the round in which OCFL clusters), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. One formula tells why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
+# With the defaults, a single round at $\sigma = 0.06$ has an ARI between 0 and 0.55 (the table above has that of the round in which OCFL clusters), and the sum of three rounds shows all groups. At 0.1 it takes ten rounds, and at 0.2 ten are not enough. A formula says why. Let $\rho$ be the cosine of two updates of norm $C$. After $t$ rounds, the
 # sum of such updates has the squared norm $t^2 C^2$ if they keep their direction, and that of the noise has about $t\,\sigma^2 C^2 P$. So the cosine becomes about
 #
 # $$\rho' \approx \frac{\rho}{1 + \sigma^2 P / t}, \qquad \text{plus a random part of about } \frac{1}{\sqrt P}.$$
 #
 # The clusterer needs a gap: cosines within groups must be larger than those between groups. Noise makes the gap smaller by the factor $1 + \sigma^2 P / t$, until it is not much larger than the random part. So a sum of $t$ rounds is like one round
 # with the noise $\sigma / \sqrt t$.
-# The next cell tests it.
+# The next cell tests the factor.
 
 # %% tags=["nbval-ignore-output"]
 same, pairs, P = truth[:, None] == truth, ~np.eye(run.clients, dtype=bool), federation.parameters
@@ -424,7 +424,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Read the numbers below the axis. With the defaults, where one round hides the groups, ε is in the thousands, and nothing is guaranteed. Labels can still be read there. Even with the largest noise of the figure, ε is far above 10, and by then the oracle is worse than clients alone.
+# Read the numbers below the axis. With the defaults, one round hides the groups at $\sigma = 0.1$, but ε is 2,269: no guarantee at all. Labels can still be read there. Even with the largest noise of the figure, ε is far above 10, and by then the oracle is worse than clients alone.
 # So for these few clients, noise on each update has no good setting: what protects costs more than the federation gives.
 #
 # > **An honest limit.** The claims below were counted on twenty other draws, which nobody had seen when they were written.

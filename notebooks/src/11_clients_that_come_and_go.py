@@ -85,7 +85,7 @@ federation = home(split)
 # %% [markdown]
 # ## Whose cluster is nearest?
 #
-# Suppose that the server has clustered the clients, and *kept* two things: the model from which that round began, and the
+# Suppose that the server has clustered the clients, and *kept* two things: the model from which the round of the clustering began, and the
 # updates of that round. A newcomer trains the kept model once. Now its update can be compared with the kept ones, because all began
 # from the same model. The newcomer joins the cluster whose members' updates have the smallest mean cosine distance from its own. The paper calls such a step **attribution**, and leaves open how; this rule is ours.
 #
@@ -302,7 +302,7 @@ plots.show_frames(
 #
 # - **Join.** Attribution works. The newcomers need one round for it, and then have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one
-#   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. After two rounds it is nearly level with the oracle.
+#   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. From round 9 on it is nearly level with the oracle.
 # - **Drift.** OCFL once never decides again. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
 #   because FedAvg has learned all angles. When the server clusters again, in round 8, it finds the change.
 # - **Random.** Most clients find their group in both runs. But in round 7, the server of *OCFL again* can only cluster the clients that are there, and only two of these are turned by 180°. They
@@ -322,7 +322,7 @@ rows = [f"{scene}: {who.format(m)}" for scene, m, who in zip(ends, sizes, about,
 ax.set_yticks(range(len(ends)), rows)
 lowest = min(0.3, *(min(end.values()) for end in ends.values()))
 ax.set(xlabel="mean accuracy after the last round", xlim=(lowest, 1), ylim=(3.5, -0.5))
-title = "Clustering once is enough for newcomers, but not for new groups or changes"
+title = "Clustering once is enough for newcomers of known groups, not for new groups or changes"
 repaired = min(better["late group"], better["drift"]) > 0.05
 figure.suptitle(plots.finding(title, enough and repaired))
 ax.legend(fontsize=8, loc="upper left")
@@ -339,7 +339,7 @@ plots.show(
 #
 # Why not cluster in every round? It has three costs.
 #
-# 1. In each round that clusters, all clients train the *kept* model. No cluster's model becomes better in such a round, so the line "OCFL again" has flat steps.
+# 1. In each round that clusters, all clients train the *kept* model. No cluster's model becomes better in such a round, so the line "OCFL again" is flat there in *join* and *late group*.
 # 2. Until the next clustering, a changed client has the wrong model. Here this is one round (round 7), because the server clusters in round 8. (The late group does not wait: it comes in a round that clusters.) If a client
 #    changes right after a clustering, it is `again` − 1 rounds.
 # 3. Each clustering can go wrong, because HDBSCAN sees only the clients that are there.
@@ -352,7 +352,7 @@ plots.show(
 #
 # ## A rule made for drift
 #
-# **FedDrift** uses the second sign. Each client begins with a model of its own. Every three rounds, all clients measure the loss of every model on their present images, and take the model with the
+# **FedDrift** waits for such a sign: a model becomes worse on a client's newest images. Each client begins with a model of its own. Every three rounds, all clients measure the loss of every model on their present images, and take the model with the
 # smallest loss. If the smallest loss of a client has risen by more than a threshold δ, the client begins again with a new model. Two clusters
 # merge if the model of each is worse by less than δ for the clients of the other.
 #
@@ -377,7 +377,7 @@ for threshold, feddrift in by_losses.items():
     )
 
 # %% [markdown]
-# With δ = 1, FedDrift has found the four groups when the data change, and the changed client is in its new cluster in the same round. (At worst, it notices a change two rounds later.) With
+# With δ = 1, FedDrift ends with the four groups. It measures in rounds 4, 7 and 10, so it notices this change at once, and a change at the worst time two rounds later. With
 # δ = 0.2, nearly all stay alone, because the model of each is a little better on its own images. With δ = 5, all are one cluster, and the rule becomes FedAvg.
 # So FedDrift must be told a threshold, like the rules of [lesson 04](04_sattler_and_briggs.ipynb). We found 1 by trying. And the losses cost messages: in round 4, each of
 # the twenty models goes to each of the twenty clients. (In the paper, models also train on earlier data.)
