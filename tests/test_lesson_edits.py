@@ -49,7 +49,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "05b": {"samples": 40, "local_epochs": 2, "repeats": 1, "range_epochs": [1]},
     "06b": {"local_epochs": 2, "rounds": 2, "iterations": 2, "dec_steps": 20},
     "07b": {"rounds": 3, "repeats": 1, "sample_size": 10},
-    "08b": {"rounds": 12, "repeats": 1},
+    "08b": {"local_epochs": 1, "rounds": 12, "repeats": 1},
     "10b": {"repeats": 1},
 }
 
