@@ -414,7 +414,7 @@ def added_up(runs: pd.DataFrame) -> str:
 
 def of_noise() -> str:
     """Return the table of rounds over the noise."""
-    rows = [["σ", "rounds in each draw", "sufficient (mean)", "mean gap"]]
+    rows = [["σ", "rounds in each draw", "upper line, rounds", "lower line, rounds"]]
     for noise, own in read("groups_noise").groupby("noise"):
         waits = ", ".join(str(r) or "not in 40" for r in own["rounds"])
         bounds = [f"{own[c].mean():.0f}" for c in ("all pairs", "equal pairs")]
