@@ -325,7 +325,7 @@ ax.set_xlim(min(55, 100 * min(single, *map(min, ours.values())) - 2), 101)
 for label, marker, colour in (("ours, new samples", "o", 0), ("ours, training samples", "^", 1)):
     ax.plot([], [], marker, color=plots.COLOURS[colour], label=label)
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
-title = "On new samples, our clusters come close to 82 %, models per client stay far below 80 %"
+title = "New samples: our clusters are near 82 %, models per client far below 80 %"
 close = abs(ours["Clustered"][0] - 0.82) < 0.03 and ours["Per-Client"][0] < 0.75
 ax.set_title(plots.finding(title, close), loc="left")
 plots.show(

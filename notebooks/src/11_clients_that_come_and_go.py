@@ -322,7 +322,7 @@ rows = [f"{scene}: {who.format(m)}" for scene, m, who in zip(ends, sizes, about,
 ax.set_yticks(range(len(ends)), rows)
 lowest = min(0.3, *(min(end.values()) for end in ends.values()))
 ax.set(xlabel="mean accuracy after the last round", xlim=(lowest, 1), ylim=(3.5, -0.5))
-title = "Clustering once is enough for newcomers of known groups, not for new groups or changes"
+title = "Clustering once suits newcomers of known groups, not new groups or changes"
 repaired = min(better["late group"], better["drift"]) > 0.05
 figure.suptitle(plots.finding(title, enough and repaired))
 ax.legend(fontsize=8, loc="upper left")
