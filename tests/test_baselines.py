@@ -338,8 +338,7 @@ def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federation):
     assert method.labels.tolist() == TRUTH
     method.labels[0] = 1
     method.models = method.centres()
-    conversation = method.round(1)
-    sent = next(conversation).jobs
+    sent = next(method.round(1)).jobs
     assert method.labels.tolist() == TRUTH
     for number, model in enumerate(sent.models):
         members = method.latest[torch.tensor(TRUTH) == number]
@@ -376,8 +375,7 @@ def test_cfl_gp_as_published_keeps_each_clients_own_updates(period, weights, fed
     method = begin("cfl-gp", federation, k=2, period=period, report="own update")
     expected = torch.zeros(6, 2, len(federation.initial()))
     for t, weight in enumerate(weights):
-        jobs = Jobs(method.models, method.labels, EVERYONE)
-        trained = federation.train(jobs, t)
+        trained = federation.train(Jobs(method.models, method.labels, EVERYONE), t)
         updates = trained - method.models[method.labels]
         trained_by = EVERYONE, method.labels
         expected[trained_by] = (1 - weight) * expected[trained_by] + weight * updates

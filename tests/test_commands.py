@@ -174,8 +174,7 @@ def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_p
 def test_folders_of_killed_processes_are_removed_and_those_of_living_kernels_are_not(monkeypatch):
     with tempfile.TemporaryDirectory() as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
-        left = Path(short, f"cflkit.{2**22 + 1}.left")
-        left.mkdir()
+        Path(short, f"cflkit.{2**22 + 1}.left").mkdir()
         with notebooks.private_sockets() as one, notebooks.private_sockets() as other:
             folders = {Path(own["KernelManager"]["ip"]).parent for own in (one, other)}
             assert {*Path(short).iterdir()} == folders

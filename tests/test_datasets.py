@@ -79,8 +79,7 @@ def test_digits_are_scikit_learns():
     assert (small.shape, large.shape) == ((1, 8, 8), (1, 28, 28))
     assert torch.equal(small.labels, large.labels)
     assert small.files == {}
-    pixels = torch.cat([small.images, small.test_images]).flatten(1)
-    ours = (pixels * (16 / 255)).round()
+    ours = (torch.cat([small.images, small.test_images]).flatten(1) * (16 / 255)).round()
     assert sorted(map(tuple, ours.tolist())) == sorted(map(tuple, load_digits().data.tolist()))
     shares = small.test_labels.bincount() / torch.cat([small.labels, small.test_labels]).bincount()
     assert_close(shares, torch.full((10,), 0.2), atol=0.005, rtol=0)

@@ -94,8 +94,7 @@ def attributed(update, updates, labels, limit):
 
 
 def counts_of_the_partition(labels, held):
-    nothing = [own[:0] for own in held]
-    made = partition.Partition("pool", held, nothing, None, {})
+    made = partition.Partition("pool", held, [own[:0] for own in held], None, {})
     return partition.class_counts(made, labels)
 
 

@@ -224,8 +224,7 @@ def line_up(federate):
         "oracle": methods.make("oracle", truth=federation.clusters),
         "twin": methods.make("oracle", truth=federation.clusters),
     }
-    history = simulation.run(found, federation, rounds=2, progress=False)
-    return found, federation, history
+    return found, federation, simulation.run(found, federation, rounds=2, progress=False)
 
 
 @pytest.fixture(scope="module")

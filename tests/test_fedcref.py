@@ -13,7 +13,7 @@ from rounds import first_jobs, watched
 from torch.nn.utils import vector_to_parameters
 
 from cflkit import metrics, models, partition, simulation
-from cflkit.federation import Federation, LocalTraining
+from cflkit.federation import Federation, LocalTraining, Privacy
 from cflkit.methods import fedcref, fedcref_measures, fedcref_variants
 from cflkit.methods import sample_clustering as first
 from cflkit.methods.fedcref_variants import Alone, FedCRefVariant, PerfectAssociations
@@ -270,8 +270,7 @@ def associate(errors, owner, samples, **options):
 @pytest.mark.parametrize("alpha", range(1, 101))
 def test_alpha_per_cent_of_a_hundred_images_are_alpha_images(alpha):
     """Two clients have one cluster each, on whose images the errors differ by 0, 0.01, 0.02, …"""
-    gaps = np.arange(100) / 100
-    errors = [np.stack([np.zeros(100), gaps])] * 2
+    errors = [np.stack([np.zeros(100), np.arange(100) / 100])] * 2
     clusters = [0, 1], [np.arange(100)] * 2
     for theta, expected in (((alpha - 1) / 100, True), ((alpha - 1.5) / 100, False)):
         if theta >= 0:
@@ -303,8 +302,7 @@ def test_associations_as_equation_2_says(one, other, alpha, theta, normalisation
             elif normalisation == "min-max":
                 gaps = (gaps > 0).astype(float)
             agreed.append(np.sum(gaps <= theta) * 100 >= alpha * len(gaps))
-        expected = all(agreed) and owner[q] != owner[p]
-        assert edges[q, p] == expected
+        assert edges[q, p] == (all(agreed) and owner[q] != owner[p])
 
 
 @given(arrays(bool, (7, 7)), st.sampled_from(["first", "best"]), st.integers(0, 99))
@@ -430,10 +428,12 @@ def test_isolated_clusters_end_a_run_without_communities(federation, dealt):
     history, made = run({"F": of_kind(Alone, BRIEF)}, federation, dealt, 6)
     assert {row["communities"] for row in history.rows} == {0}
     strict = replace(BRIEF, theta=0.0, normalisation="absolute")
-    again, _ = run({"F": strict}, federation, dealt, 6)
+    again, _ = run({"F": strict}, federation, dealt, 6, until_settled=True)
     assert again.rows == history.rows
     assert made["F"].models.shape == (0, federation.parameters)
     assert made["F"].finished
+    with pytest.raises(ValueError, match=r"^F: .* without privacy"):  # before it trains
+        run({"F": BRIEF}, federation.with_hooks(Privacy(1.0, 1.0)), dealt, 1)
 
 
 @pytest.mark.slow

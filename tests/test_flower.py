@@ -268,8 +268,7 @@ SCORES |= {"split": "test"}
 def answer(clients, request, kind="query.ask"):
     """Send a request to the node of client 0, which has no secret; return its answer."""
     node = {"data": str(clients[1] / "0.npz"), "client": 0}
-    config = CONFIG | {"methods": ROWS}
-    return unpacked(sent_to(config, node, kind, packed(request)))
+    return unpacked(sent_to(CONFIG | {"methods": ROWS}, node, kind, packed(request)))
 
 
 def columns(**values):
@@ -523,6 +522,7 @@ WRONG_SETTINGS = [
     ({"methods": "ifca:k=many"}, "method 'ifca': k: "),
     ({"methods": "ifca:k=["}, "is not YAML"),
     *(({"methods": name}, f"{name} does not run over") for name in ONLY_SIMULATED),
+    ({"methods": "ocfl-replicated:split=samples"}, "split=samples does not run over a network"),
     ({"nodes": "1, 2"}, "nodes must be the numbers that 'flwr supernode reg"),
     ({"nodes": "1, 1, 1, 1, 1, 1"}, "nodes must be the numbers that 'flwr supernode reg"),
 ]

@@ -120,6 +120,7 @@ def test_a_file_holds_what_was_written(form, tmp_path):
     else:
         np.savez(path, **ARRAYS[form])
     known, watched = read(path), form == "npz of a watched strategy"
+    assert as_evidence(UPDATES.astype(np.float16)).values.dtype == np.float32
     assert known.distances == watched and known.names == (NAMES if watched else NUMBERS)
     np.testing.assert_allclose(known.values, APART if watched else UPDATES, rtol=1e-6)
 

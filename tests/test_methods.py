@@ -142,9 +142,10 @@ def test_labels_may_be_any_sequence_of_integers(labels):
     assert methods.make("fedcref", start=[labels, []]).start == ((1, 0), ())
 
 
-def test_the_truth_must_fit_the_clients(federate):
+@pytest.mark.parametrize("name", ["oracle", "emd-cfl-oracle"])
+def test_the_truth_must_fit_the_clients(federate, name):
     with pytest.raises(ValueError, match="needs the true cluster of 6 clients, not 2"):
-        begin("oracle", federate(), truth=[0, 1])
+        begin(name, federate(), truth=[0, 1])
 
 
 @pytest.mark.slow

@@ -388,8 +388,7 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, printed
     told = json.loads((record / "record.json").read_text(encoding="utf-8"))
     assert list(told["provenance"]["data_files"]) == [path]
     assert told["provenance"]["class_names"] == [f"digit {number}" for number in range(10)]
-    rounds = pd.read_csv(record / "rounds.csv")
-    assert rounds["accuracy"].notna().all()
+    assert pd.read_csv(record / "rounds.csv")["accuracy"].notna().all()
 
     assert "the record is there already" in printed(*words, "--missing")
     folder_of_pictures(replace(digits, images=255 - digits.images))

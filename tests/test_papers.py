@@ -361,8 +361,7 @@ def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch, unper
     monkeypatch.setattr(results, "TABLES", {"toy-results": table})
     marks = ("lessons", "ledger", "toy-results")
     text = "\n".join(f"{pages.start(name)}old\n<!-- end -->" for name in marks)
-    tables = pages.tables(made, book)
-    written = pages.filled(text, tables)
+    written = pages.filled(text, pages.tables(made, book))
     assert "| [08 A toy](notebooks/08_toy.ipynb) |  | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
     assert f"| seeds | F1 |\n|---|---|\n| 2 | {sum(f1) / 2:.3f} |" in written

@@ -201,6 +201,7 @@ def test_a_partition_gives_its_clients_in_another_order():
         assert all(map(np.array_equal, taken.splits[name], [held[client] for client in order]))
     assert taken.clusters.tolist() == whole.clusters[order].tolist()
     assert whole.take(range(6)).hash == whole.hash != taken.hash
+    assert taken.take([2, 0]).recipe["clients taken"] == [3, 5]
 
 
 def test_four_draws_are_enough_for_a_client():
@@ -328,8 +329,7 @@ def test_two_partitions_have_one_hash_if_and_only_if_they_are_equal(one, other):
 
 @given(tiny_partitions())
 def test_a_manifest_keeps_everything(tmp_path_factory, split):
-    path = split.save(tmp_path_factory.getbasetemp() / "split.json")
-    again = Partition.load(path)
+    again = Partition.load(split.save(tmp_path_factory.getbasetemp() / "split.json"))
     assert contents(again) == contents(split)
     assert (again.recipe, [*again.splits]) == (split.recipe, [*split.splits])
 

@@ -241,8 +241,7 @@ def test_make_run_in_a_fresh_clone(clone):
     assert "digits read: FedAvg " in printed
     assert len(re.findall("^true ", printed, re.M)) == 5
     for kind in ("notebook", "figure"):
-        place = re.search(rf"^{kind} +(\S+)$", printed, re.M).group(1)
-        assert (clone / place).exists()
+        assert (clone / re.search(rf"^{kind} +(\S+)$", printed, re.M).group(1)).exists()
 
 
 @needs_make

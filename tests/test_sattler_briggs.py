@@ -159,8 +159,7 @@ CUTS = [
 
 @pytest.mark.parametrize("updates, options, clusters", CUTS)
 def test_what_a_cut_finds(updates, options, clusters):
-    method = play(briggs(rounds=0, **options), updates)
-    assert int(method.labels.max()) + 1 == clusters
+    assert int(play(briggs(rounds=0, **options), updates).labels.max()) + 1 == clusters
 
 
 @pytest.mark.parametrize("include_buffers", [False, True])

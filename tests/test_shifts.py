@@ -97,8 +97,7 @@ def test_pixels_are_turned_or_inverted(digits, version, changes):
     labels = torch.cat([digits.labels, digits.test_labels])
     for client, index in enumerate(split.train):
         rows, copy = origin(index, digits, len(changes))
-        expected = changes[copy[0]](whole(digits)[rows])
-        assert torch.equal(shifted.images[index], expected)
+        assert torch.equal(shifted.images[index], changes[copy[0]](whole(digits)[rows]))
         assert torch.equal(shifted.labels[index], labels[rows])
         assert copy[0] == client * len(changes) // 8
     used = np.concatenate([held for parts in split.splits.values() for held in parts])
@@ -137,8 +136,7 @@ def test_backdoors_of_coloured_images_are_patches(colourful):
     corner = shifted.images[:, :, :3, :3]
     for part, client, move in (("train", 2, 0), ("backdoor", 0, 1)):
         index = split.splits[part][client]
-        labels = (shifted.labels[index] + move) % 5
-        colours = torch.tensor(shifts.PATCHES)[labels]
+        colours = torch.tensor(shifts.PATCHES)[(shifted.labels[index] + move) % 5]
         assert (corner[index] == colours[:, :, None, None]).all()
         rows, _ = origin(index, colourful, 4)
         assert torch.equal(shifted.images[index][..., 3:], whole(colourful)[rows][..., 3:])

@@ -43,6 +43,11 @@ def test_it_finds_groups_with_other_classes(federation, bumps, signature, how):
     assert method.settled
 
 
+def test_buffers_are_no_part_of_a_models_signature(federate_turned, normalised):
+    method = run(federation := federate_turned(model=normalised), signature="model")
+    assert method.signatures.shape == (6, federation.parameters)
+
+
 def test_a_gradient_leaves_batchnorms_statistics_as_they_are(federate_turned, normalised):
     """The network is in evaluation mode, so a client answers the same whenever it is asked."""
     federation = federate_turned(model=normalised)
@@ -92,8 +97,7 @@ def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federation):
 
 def test_a_client_without_gradient_has_no_direction():
     method = methods.make("signatures", k=2)
-    signatures = np.array([[1.0, 0], [2.0, 0], [0, 0]])
-    assert method.cluster(signatures).tolist() == [0, 0, 1]
+    assert method.cluster(np.array([[1.0, 0], [2.0, 0], [0, 0]])).tolist() == [0, 0, 1]
 
 
 @pytest.mark.slow

@@ -64,11 +64,13 @@ def test_the_temperature_of_a_method_is_what_ocfls_trigger_would_see(federate):
     lines["OCFL"] = methods.make("ocfl-open", window=9)  # which never fires
     lines["FT"] = methods.make("fedavg-ft", weighting="equal")
     federation = federate().with_presence(presence)
-    history = run(lines, federation, 3, temperature_of=["watched", "FT"])
+    lines["p"] = methods.make("ocfl-open", window=9, p=1)  # keeps the number of its trigger
+    history = run(lines, federation, 3, temperature_of=["watched", "FT", "p"])
     table = history.table().set_index(["method", "round"])["temperature"]
     assert table["watched"].notna().tolist() == [True, False, True]
     for same in ("OCFL", "FT"):
         pd.testing.assert_series_equal(table["watched"], table[same], check_exact=True)
+    assert table["p"].dropna().tolist() == lines["p"].temperatures
     assert table["other"].isna().all()
     assert torch.equal(lines["watched"].models, lines["other"].models)
 
@@ -115,7 +117,7 @@ def test_a_checkpoint_belongs_to_a_way_of_training_its_noise_and_its_data(federa
     changed = ({"engine": "stacked"}, {"clients_per_round": 2}, {"seed": 1}, {"training": more})
     noisy = [federate().with_hooks(Privacy(1.0, noise)) for noise in (1.0, 2.0)]
     others = [federate(), *noisy, *(federate(**options) for options in changed)]
-    others[0].data.files = {"mine.npz": "the MD5 of other pixels"}
+    others[0].data.pool = others[0].data.central  # other pixels, perhaps of no file
     lines = {"FedAvg": methods.make("fedavg")}
     known = [fingerprint(lines, each, "") for each in (federate(), *others)]
     assert len(set(known)) == len(known)

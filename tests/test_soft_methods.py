@@ -267,9 +267,10 @@ def test_scaffolds_server_step_leaves_batchnorms_statistics(federate_turned, nor
     assert torch.equal(doubled[p:], usual[p:])
 
 
-def test_scaffold_refuses_adam(federate_turned):
-    with pytest.raises(ValueError, match="defined for local training by sgd"):
-        begin("scaffold", federate_turned(training=LocalTraining(optimizer="adam", lr=1e-3)))
+@pytest.mark.parametrize("given", [{"optimizer": "adam"}, {"penalty": "norms", "strength": 1.0}])
+def test_scaffold_refuses_adam_and_penalties(federate_turned, given):
+    with pytest.raises(ValueError, match="defined for local training by sgd, without a penalty"):
+        begin("scaffold", federate_turned(training=LocalTraining(lr=1e-3, **given)))
 
 
 @pytest.mark.slow

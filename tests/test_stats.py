@@ -58,8 +58,7 @@ def test_holm_rejects_as_the_step_down_procedure_does(p, level):
 
 
 def spread(k=4, blocks=12, gap=1.0, seed=0):
-    generator = np.random.default_rng(seed)
-    values = gap * np.arange(k) + generator.normal(size=(blocks, k))
+    values = gap * np.arange(k) + np.random.default_rng(seed).normal(size=(blocks, k))
     return pd.DataFrame(values, columns=[f"m{i}" for i in range(k)])
 
 

@@ -79,8 +79,7 @@ def samples_from(
         pool = np.unique(np.hstack([np.empty(0, np.int64), *(partition.test[c] for c in chosen)]))
     else:
         raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}")
-    generator = np.random.default_rng(checked_seed(seed))
-    return np.sort(generator.permutation(pool)[:size])
+    return np.sort(np.random.default_rng(checked_seed(seed)).permutation(pool)[:size])
 
 
 @dataclass(frozen=True, config=STRICT)

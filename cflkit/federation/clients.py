@@ -132,8 +132,8 @@ class Clients:
         self.bytes_per_sample = blueprint.bytes_per_sample
         self.files, self.class_names = images.files, images.class_names
         self.sizes = [len(positions) for positions in partition.train]
-        self._pool = images.images.to(device), images.labels.to(device)
-        self._central = images.test_images.to(device), images.test_labels.to(device)
+        self.pool = images.images.to(device), images.labels.to(device)
+        self.central = images.test_images.to(device), images.test_labels.to(device)
         self._indices = {
             name: [torch.from_numpy(indices) for indices in parts]
             for name, parts in partition.splits.items()
@@ -198,14 +198,14 @@ class Clients:
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
         """Return the inputs ``[n, channels, height, width]``, and the labels ``[n]``."""
-        images, labels = self._central if split == CENTRAL else self._pool
+        images, labels = self.central if split == CENTRAL else self.pool
         index = index.to(self.device)
         inputs = as_inputs(images[index])
         return inputs.contiguous(memory_format=self.memory_format), labels[index]
 
     def labels(self, client: int, split: str) -> Tensor:
         """Return the labels ``[n]`` of a client's samples of a split."""
-        labels = self._central[1] if split == CENTRAL else self._pool[1]
+        labels = self.central[1] if split == CENTRAL else self.pool[1]
         return labels[self.index(split, client).to(self.device)]
 
     # --- What a network tells ---------------------------------------------------------------------

@@ -26,7 +26,7 @@ from cflkit.federation.requests import Conversation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.training import evaluate, run_in_threads, train_in_threads
-from cflkit.models.rows import RowModel
+from cflkit.models.rows import RowModel, digests
 from cflkit.partition import Partition
 
 # The models that a client predicts with, as pairs of a digest and the model's weight
@@ -194,9 +194,9 @@ class Federation:
     @property
     def identity(self) -> str:
         """Return the identity of the clients' data and presence, for checkpoints."""
-        files = ", ".join(f"{name} {md5}" for name, md5 in sorted(self.data.files.items()))
+        data = [digests(t.cpu().reshape(1, -1)) for t in self.data.pool + self.data.central]
         there = "always" if self.presence is None else self.presence.int().tolist()
-        return f"{self.partition.hash} of {files}, present {there}"
+        return f"{self.partition.hash} of {data}, present {there}"
 
     def reachable(self, round: int) -> Tensor:
         """Return the clients that answer in a round, ascending: all except the absent ones."""

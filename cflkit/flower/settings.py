@@ -42,7 +42,8 @@ APP = Path(__file__).with_name("app")
 PROJECT = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
 DEFAULTS: dict[str, Any] = PROJECT["tool"]["flwr"]["app"]["config"]
 TRAINING = "epochs", "batch-size", "optimizer", "lr", "momentum"  # the settings of `LocalTraining`
-# FedCRef's clients cluster their samples, and FedRC's server needs the labels of the samples
+# FedCRef's clients cluster their samples, and FedRC's server needs the labels of the samples. Nor
+# does a node train on a part of its samples, as OCFL-replicated does with halves of them
 ONLY_SIMULATED = ("fedcref", "fedcref-variant", "fedrc")
 
 
@@ -60,8 +61,8 @@ def line_up_of(text: str) -> dict[str, Method]:
     made = {}
     for row in filter(None, map(str.strip, text.split(";"))):
         name, options = named(row)
-        if name in ONLY_SIMULATED:
-            raise ValueError(f"{name} does not run over a network")
+        if name in ONLY_SIMULATED or options.get("split") == "samples":
+            raise ValueError(f"{row} does not run over a network")
         made[row] = methods.make(name, **options)
     return made
 

@@ -146,7 +146,8 @@ def as_evidence(values: Any, names: tuple[str, ...] = ()) -> Evidence:
             f"parameters], or distances [clients, clients], not {array.dtype} of {array.shape}"
         )
     rounds = array[None] if array.ndim == 2 else array
-    floats = rounds.astype(np.float64) if array.dtype.kind != "f" else rounds
+    # Squares of small numbers vanish in float16
+    floats = rounds.astype(np.result_type(rounds, np.float32), copy=False)
     return Evidence(floats, are_distances(rounds), names)
 
 

@@ -212,8 +212,7 @@ def neighbourhoods_of(near: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArr
         ``[m]``, the cluster of each client, numbered in order of first appearance; and ``[K, m]``,
         for each cluster, the clients over whose models its model is the mean.
     """
-    lonely = ~near.any(axis=1, keepdims=True)
-    near = near | (np.eye(len(near), dtype=bool) & lonely)
+    near = near | (np.eye(len(near), dtype=bool) & ~near.any(axis=1, keepdims=True))  # the lonely
     distinct, first, labels = np.unique(near, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return np.argsort(order)[labels.reshape(-1)], distinct[order]

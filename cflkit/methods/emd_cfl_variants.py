@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Clusters
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import Client, Conversation, Request
+from cflkit.federation import Client, Conversation, Request, Server
 from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
 from cflkit.methods.base import Truth, true_labels
 from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
@@ -135,6 +135,11 @@ class EMDOracle(EMDCFL):
     """
 
     truth: Truth = field(kw_only=True)
+
+    def enter(self, server: Server) -> None:
+        """Take part in a federation that has a true cluster for each client."""
+        true_labels(self.truth, server)
+        super().enter(server)
 
     def samples_needed(self) -> dict[str, int]:
         """Return that no samples are needed, since none are compared."""

@@ -21,7 +21,8 @@ from cflkit import metrics
 from cflkit._bounds import STRICT, Count, Percent, PositiveShare, Share
 from cflkit.clustering import Labels
 from cflkit.divergence import Matrix
-from cflkit.federation import Conversation, Jobs, LocalTraining, Server, Train
+from cflkit.federation import NOBODY, Conversation, Jobs, LocalTraining, Losses, Server, Train
+from cflkit.federation.requests import Request
 from cflkit.methods.base import Measuring, Method, average_updates, local_updates
 from cflkit.methods.fedcref_clusters import (
     Edges,
@@ -114,6 +115,12 @@ class FedCRef(Method):
         """
         return not self.active.any() or stable(self.counts)
 
+    settled = property(lambda self: self.finished)  # the clusters are of samples, not of clients
+
+    def asks(self) -> list[Request]:
+        """Return the request for the errors of models."""
+        return [Losses(NOBODY, reported=False)]
+
     def round(self, t: int) -> Conversation[None]:
         """Run lines 6 to 31 of Algorithm 1 once."""
         self.before = list(self.clusterings)
@@ -194,8 +201,7 @@ class FedCRef(Method):
         first = self.iteration * (1 + self.rounds) + 1  # the order after that of the local models
         for order in range(first, first + self.rounds):
             jobs = Jobs(self.models, community, owners, self.federated, subset=parts)
-            trained = yield Train(jobs, order=order)
-            updates = local_updates(trained, self.models, community)
+            updates = local_updates((yield Train(jobs, order=order)), self.models, community)
             self.models = average_updates(self.models, updates, community, weights)
 
     def refine(self, client: int, general: Matrix) -> None:

@@ -128,7 +128,8 @@ class Partition:
         """Return the partition with these clients alone, in this order."""
         taken = {name: [held[client] for client in clients] for name, held in self.splits.items()}
         clusters = None if self.clusters is None else self.clusters[list(clients)]
-        recipe = self.recipe | {"clients taken": [int(client) for client in clients]}
+        before = self.recipe.get("clients taken", range(self.clients))
+        recipe = self.recipe | {"clients taken": [int(before[client]) for client in clients]}
         train, test = taken.pop("train"), taken.pop("test")
         return Partition(self.dataset, train, test, clusters, recipe, taken)
 

@@ -101,8 +101,7 @@ def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
         raise PartitionError(f"{images.name} does not say who holds what; give the array 'clients'")
     counts = images.owners.bincount().numpy()
     order = np.argsort(images.owners.numpy(), kind="stable")
-    parts = np.split(order, np.cumsum(counts)[:-1])
-    splits = local_splits(parts, seeded(seed))
+    splits = local_splits(np.split(order, np.cumsum(counts)[:-1]), seeded(seed))
     return images, Partition(images.name, *splits, None, {"name": "by_owners", "seed": seed})
 
 

@@ -92,8 +92,8 @@ def class_sets(overlap: str, classes: int) -> list[list[int]]:
 def cluster_sizes(clients: int, balance: str) -> list[int]:
     """Return the number of clients in each of the three clusters of an OCFL scenario.
 
-    For numbers of clients that the papers do not use, the shares are rounded by the method of
-    largest remainders, and no cluster is empty.
+    For numbers of clients that the papers do not use, each cluster has one client, and the shares
+    of the others are rounded by the method of largest remainders. So no cluster is empty.
     """
     if balance not in SHARES:
         raise PartitionError(f"balance is {balance!r}, not one of {', '.join(SHARES)}")

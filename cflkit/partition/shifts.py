@@ -57,8 +57,7 @@ def rotated(degrees: float) -> Shift:
             raise PartitionError(f"turned by {degrees:g} degrees, {lost}; make them square first")
         if degrees % 90 == 0:  # the same pixels as torchvision's, without torchvision
             return images.rot90(int(degrees) // 90, (-2, -1)).contiguous()
-        transforms = import_package("torchvision.transforms.functional")
-        return transforms.rotate(images, degrees)
+        return import_package("torchvision.transforms.functional").rotate(images, degrees)
 
     return shift
 

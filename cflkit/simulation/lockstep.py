@@ -82,9 +82,7 @@ def num_bytes(value: Any) -> int:
     """Return how many bytes an answer takes: an array its own size, a single number 8 bytes."""
     if isinstance(value, Tensor | np.ndarray):
         return value.nbytes
-    if isinstance(value, list | tuple):
-        return sum(map(num_bytes, value))
-    return 8
+    return sum(map(num_bytes, value)) if isinstance(value, list | tuple) else 8
 
 
 class MethodRound:
@@ -139,7 +137,7 @@ class MethodRound:
             gamma = cosine_divergence(updates[:, : self.method.server.parameters])
             heat = {"temperature": temperature(gamma)}
         self.advance(received)
-        self.method.scalars.update(heat)
+        self.method.scalars.update(heat | self.method.scalars)  # a trigger's own number stays
 
 
 @dataclass

@@ -49,15 +49,12 @@ class Watched:
         if trained is None:  # this round mixes nothing
             return
         models, mixture = self.method.client_models()
-        predicting = mixture.to(models) @ models
-        matrix, residual = mixing_matrix(*trained, predicting)
+        matrix, residual = mixing_matrix(*trained, mixture.to(models) @ models)
         self.matrices.append(matrix)
         self.residuals.append(residual)
 
 
-def trainings(
-    conversation: Conversation[None],
-) -> Conversation[tuple[Tensor, Tensor] | None]:
+def trainings(conversation: Conversation[None]) -> Conversation[tuple[Tensor, Tensor] | None]:
     """Pass a conversation on; return the models ``[J, D]`` trained in it and their clients."""
     trained: list[Tensor] = []
     owners: list[Tensor] = []

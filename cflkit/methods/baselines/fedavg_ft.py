@@ -40,7 +40,8 @@ class FedAvgFT(Personal):
     Notes
     -----
     The batches of fine-tuning are those of the next round's training. The bytes of a run are
-    FedAvg's, since the next round sends the model that is fine-tuned.
+    FedAvg's, since the next round sends the model that is fine-tuned. If only some clients take
+    part in a round, the others fine-tune it, too, and this message is not counted.
     """
 
     partial: ClassVar[bool] = True

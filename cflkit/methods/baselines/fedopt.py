@@ -46,8 +46,7 @@ class FedOpt(FedAvg):
         """Average the updates, and let the server's optimiser apply the mean."""
         p, before = self.server.parameters, self.models
         super().aggregate(t, jobs, trained)
-        step = self.step(self.models[0, :p] - before[0, :p])
-        self.models[0, :p] = before[0, :p] + step
+        self.models[0, :p] = before[0, :p] + self.step(self.models[0, :p] - before[0, :p])
 
     def step(self, update: Tensor) -> Tensor:
         """Compute the step ``[P]`` of the server's optimiser from the mean update."""

@@ -48,8 +48,7 @@ class FedRC(FedEM):
         """Run a round of FedEM, with responsibilities that account for the shares of classes."""
         if not self.classes:
             self.needs_everyone(t)
-            everyone = torch.arange(self.server.clients)
-            jobs = without_models(everyone)
+            jobs = without_models(torch.arange(self.server.clients))
             self.classes = yield Ask(jobs, question=labels_of, reported=False)
             count = 1 + max(int(labels.max()) for labels in self.classes)
             if self.class_shares.shape != (self.k, count):

@@ -54,7 +54,6 @@ class FLUX(Method):
     def round(self, t: int) -> Conversation[None]:
         """Run a round of FedAvg within each cluster; one round begins with the clustering."""
         if t + 1 == self.start:
-            self.needs_everyone(t)
             [question] = self.asks()
             everyone = torch.arange(self.server.clients)
             answers = yield question.only(Jobs(self.models, self.labels, everyone))

@@ -52,10 +52,10 @@ class Scaffold(Method):
         Raises
         ------
         ValueError
-            They train by another optimiser.
+            They train by another optimiser, or with a penalty, whose place the method needs.
         """
-        if server.training.optimizer != "sgd":
-            raise ValueError("Scaffold is defined for local training by sgd")
+        if (server.training.optimizer, server.training.penalty) != ("sgd", "none"):
+            raise ValueError("Scaffold is defined for local training by sgd, without a penalty")
         super().enter(server)
 
     def setup(self, server: Server, initial: Tensor) -> None:
