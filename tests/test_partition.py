@@ -265,6 +265,8 @@ IMPOSSIBLE = [
     (lambda: features.class_bumps(seed=1.5), "whole number from 0 on, not 1.5"),
     (lambda: partition.by_owners(owned([0, 0, 1])), "client 1 has fewer than two different"),
     (lambda: partition.by_owners(owned([0] * 9), seed=None), "from 0 on, not None"),
+    (lambda: partition.iid(numbers(), clients=3, seed=None), "from 0 on, not None"),
+    (lambda: partition.dirichlet(numbers(), clients=3, alpha=1, seed=None), "from 0 on, not None"),
     (lambda: partition.unequal(make(), "1/R"), "sizes is '1/R', not one of 1/r, half"),
     (lambda: partition.unequal(make(clients=3, draws=6), "1/r"), "would keep 1 training"),
     (lambda: validated(1.0), "above 0 and below 1"),
