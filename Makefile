@@ -71,7 +71,7 @@ nightly: lint staged ## What takes hours: appendices, kept notebooks, kills, pro
 		echo "$$machine" && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' $(WITHOUT_APPENDICES) --perturb 1 || exit 1; \
 	done
 
-full: $(READY) ## Execute the kept notebooks of full-scale runs again, those that fit this machine; as in: make full ARGS='--minutes 120'
+full: $(READY) ## Make the kept runs at full scale again, those that fit this machine; as in: make full ARGS='--minutes 120'
 	'$(BIN)/python' tests/full.py $(ARGS)
 
 claims: $(READY) ## Count the claims of LESSON on seeds that no author has seen, as in: make claims LESSON=03_ocfl_temperature

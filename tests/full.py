@@ -1,7 +1,7 @@
-"""Execute the kept notebooks of full-scale runs again, as far as they fit this machine.
+"""Make the kept runs at full scale again, as far as they fit this machine.
 
-``python tests/full.py`` lists the notebooks in ``notebooks/full`` with what they need, and gives
-nbval those that this machine can execute within the minutes that are given: with 0, none.
+``python tests/full.py`` lists the notebooks in ``notebooks/full`` with what they need, and makes
+the runs that this machine can make within the minutes that are given: with 0, none.
 """
 
 import argparse
@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 
 import psutil
-import pytest
 import torch
 
 from cflkit import datasets
@@ -55,7 +54,7 @@ def table(hindrances: Mapping[keep.Kept, str]) -> str:
 
 
 def main() -> int:
-    """List all, and execute those that fit."""
+    """List all, and make the runs again that fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30, help="the most for one notebook")
     given = parser.parse_args()
@@ -67,13 +66,8 @@ def main() -> int:
     }
     why = {one: hindrance(one, **machine) or absent(one) for one in keep.listed()}
     print(table(why), flush=True)
-    fitting = [str(one.path) for one in why if not why[one]]
-    if not fitting:
-        return 0
-    # One at a time, since each uses all cores; on a busy machine a cell may take much longer
-    seconds = str(int(600 * given.minutes))
-    options = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", seconds]
-    return int(pytest.main(["--rootdir", str(PROJECT), "-v", *options, *fitting]))
+    fitting = [one for one in why if not why[one]]
+    return min(1, sum(map(keep.again, fitting)))
 
 
 if __name__ == "__main__":

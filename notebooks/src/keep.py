@@ -2,19 +2,22 @@
 
 ``python notebooks/src/keep.py NOTEBOOK …`` takes options of ``python -m cflkit run``. What is kept
 has all cells, or those of the record with ``--record-only``, and after them a figure and the
-outcome of the run. nbval compares the outcome when ``make full`` executes the notebooks in
-``notebooks/full`` again.
+outcome of the run. ``make full`` makes the runs of ``notebooks/full`` again, and compares outcomes.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click
 import nbformat
@@ -25,7 +28,7 @@ from cflkit._bounds import Mistake
 from cflkit.commands import FILE, NOTEBOOK, pairs, refused
 from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.notebooks import SKIPPED
-from cflkit.reproduce.values import parsed, read_yaml
+from cflkit.reproduce.values import as_yaml, parsed, read_yaml
 
 FOLDER = records.KIT / "notebooks" / "full"
 # The most bytes of a kept notebook; of one that is larger, moving figures stand still
@@ -65,7 +68,7 @@ def run(path: Path, overrides: Mapping[str, str], file: Path | None, record_only
 def last_cells(figures: int) -> list[NotebookNode]:
     """Build the cells that a kept notebook has at its end, after so many figures."""
     figure = f"{IMPORT}\n\nkept.draw(record, federation, {figures + 1})"
-    text = "## The run\n\nA figure of it, and its outcome, which nbval compares."
+    text = "## The run\n\nA figure of it, and its outcome, which `make full` compares."
     compared = {"tags": ["record", "nbval-check-output"]}
     return [
         v4.new_markdown_cell(text, id="the-run"),
@@ -136,6 +139,23 @@ def listed(folder: Path = FOLDER) -> list[Kept]:
         needs = json.loads(path.read_text(encoding="utf-8"))["metadata"]["cflkit"]
         kept.append(Kept(path, needs["minutes"], needs["memory_gib"], needs["device"]))
     return sorted(kept, key=lambda notebook: (notebook.minutes, notebook.path.name))
+
+
+def again(one: Kept) -> bool:
+    """Make the run of a kept notebook again, and return whether its outcome is another one.
+
+    The code is that of today's lesson, since what the kept cells call may have moved.
+    """
+    cells = nbformat.read(one.path, as_version=4).cells
+    [given] = [c.source for c in cells if "injected-parameters" in c.metadata.get("tags", [])]
+    values = {n.targets[0].id: as_yaml(ast.literal_eval(n.value)) for n in ast.parse(given).body}
+    [lesson] = re.findall(r"\(\.\./(\w+\.ipynb)\)", cells[0].source)
+    partial = "its record needs" in cells[0].source
+    with tempfile.TemporaryDirectory() as place, patch.dict(os.environ, CFLKIT_RESULTS=place):
+        made = run(FOLDER.parent / lesson, values, None, record_only=partial)
+        now = nbformat.read(made, as_version=4).cells[-1].outputs
+    print(f"{one.path.stem}: {'as kept' if now == cells[-1].outputs else f'not as kept: {now}'}")
+    return now != cells[-1].outputs
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/published/README.
 KEPT = """# Runs, executed
 
 These notebooks were executed with the parameters of a paper's run, and kept as they ended.
-`make full` executes those again that fit the machine, and compares what came out: the clusters
+`make full` makes the runs again that fit the machine, and compares what came out: the clusters
 exactly, and scores within a tolerance that stands there. `python notebooks/src/keep.py NOTEBOOK`
 runs a notebook, and leaves such a one beside its record.
 
