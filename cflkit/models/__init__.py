@@ -14,6 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from cflkit._bounds import Mistake
 from cflkit._project import import_package
 from cflkit.models.rows import numbered, uniform
 
@@ -241,6 +242,10 @@ def from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
     return parts(enlarge=enlarge, standardise=imagenet(), features=network, classifier=head)
 
 
+class UnknownModel(Mistake, ValueError):
+    """No network has this name; the message says which there are."""
+
+
 # The ending of a name whose network starts from ImageNet's weights
 IMAGENET = "-imagenet"
 # The networks of EMD-CFL's other experiments, by torchvision's names
@@ -299,5 +304,5 @@ def make(name: str, shape: Shape, classes: int) -> nn.Module:
     if name in MODELS:
         return MODELS[name](shape, classes)
     if name not in names():
-        raise ValueError(f"unknown model {name!r}; choose from {', '.join(names())}")
+        raise UnknownModel(f"unknown model {name!r}; choose from {', '.join(names())}")
     return from_torchvision(name, shape, classes)

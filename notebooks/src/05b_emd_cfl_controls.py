@@ -398,7 +398,7 @@ def draw_agreements(threshold, ax):
 
 
 # %% tags=["hide-input"]
-grid = np.geomspace(run.epsilon / 10, run.epsilon * 10, 601)
+grid = (run.epsilon or 0.1) * np.geomspace(0.1, 10, 601)
 thresholds = np.sort(np.append(grid, [low, high]))
 curve = [
     metrics.agreement(split.clusters, clusters_of(scores, e, run.clusters)[0])["ari"]

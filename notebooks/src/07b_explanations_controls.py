@@ -205,7 +205,7 @@ plots.show(
 def portrait(client):
     """A client's first test image of its most frequent class there: image, pixels, class."""
     truth = images.labels[split.test[client]]
-    index = split.test[client][truth == truth.bincount().argmax()][0]
+    index = split.test[client][(truth == truth.bincount().argmax()).numpy()][0]
     pixels, label = federation.inputs([index])
     return images.images[index], pixels, int(label)
 

@@ -92,7 +92,7 @@ class Parameters(Training, Images, Selection):
     participants: bounds.Count | None
     epsilon: bounds.NonNegative
     projection: bounds.PositiveShare
-    sinkhorn: bounds.Positive | None
+    sinkhorn: Annotated[bounds.Positive, Field(ge=0.01)] | None  # with less, it may not converge
     embedded: bounds.Sample
     clusters: bounds.Clusters
     train_mode: bool
