@@ -391,7 +391,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# In our run, HDBSCAN finds the four groups in no round alone, and in the sum it finds all four from round 8 on. (The drawing has two directions of the sums.) So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
+# In our run, HDBSCAN finds the four groups in no round alone, and in the sum it finds all four from round 8 on. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
 # stays: a client that has only ten images shows in every round [what is special about these ten](are_there_groups.md).
 #
 # ## A rule that can say no
@@ -408,7 +408,7 @@ print("without groups, the temperature rises:", first_rise(heat, 1) is not None)
 # So the clusterer must notice that there are no groups, and it does not always: OCFL kept all clients together in [59 of 78 draws without groups](are_there_groups.md).
 #
 # Here is a rule of ours. Keep two sums for each client, of odd and of even rounds. Cluster both. Split as soon as both give the *same* clusters, and more than one, in two successive rounds.
-# Clusters that arise by chance in one half are unlikely to arise in the other. (This is an old test for clusterings. We found no paper where it starts the clustering of clients. In the package, `ocfl-replicated` has such a rule with one more condition, and kept all clients together in all 78 draws.)
+# Clusters that arise by chance in one half are unlikely to arise in the other. (To compare halves is an old test for clusterings. In a short search we found no paper where it starts the clustering of clients. In the package, `ocfl-replicated` has such a rule with one more condition, and kept all clients together in all 78 draws.)
 #
 # **Predict.** The next cell tries this rule on the clients of Figure 1, on those of Figure 3, and on clients without groups that take single steps, too. For which of them does it split, and when?
 

@@ -270,9 +270,7 @@ saved = 1 - result.trained / result.requested
 print(f"{len(watched)} methods and variants, {run.rounds} rounds, {result.minutes:.1f} minutes")
 print(f"{result.requested} trainings asked for, {result.trained} run: {saved:.0%} saved")
 print(f"peak memory of this notebook so far: {result.peak_memory:.2f} GiB")
-print(
-    f"largest residual of all matrices: {max(max(w.residuals, default=0) for w in watched.values()):.0e}"
-)
+print(f"largest residual of all matrices: {max(max(w.residuals) for w in watched.values()):.0e}")
 
 # %% [markdown]
 # The residual says that the idea holds for all of them: up to rounding, each new model is a mean of the trained ones. Two things are *not* in the matrix. Many methods also change how a client trains: by a pull, a correction, or weights for its images.
@@ -716,7 +714,7 @@ claims.check(
     "09b_catalogue",
     {
         "every round of every method is a mixing matrix (residuals below 0.0001)": all(
-            max(line.residuals, default=0) < 1e-4 for line in watched.values()
+            max(line.residuals) < 1e-4 for line in watched.values()
         ),
         "Local's matrix is the identity, and FedAvg's has equal entries": bool(
             np.allclose(final["Local"], np.eye(run.clients), atol=1e-3)
