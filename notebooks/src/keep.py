@@ -141,21 +141,23 @@ def listed(folder: Path = FOLDER) -> list[Kept]:
     return sorted(kept, key=lambda notebook: (notebook.minutes, notebook.path.name))
 
 
-def again(one: Kept) -> bool:
+def again(kept: Kept) -> bool:
     """Make the run of a kept notebook again, and return whether its outcome is another one.
 
     The code is that of today's lesson, since what the kept cells call may have moved.
     """
-    cells = nbformat.read(one.path, as_version=4).cells
-    [given] = [c.source for c in cells if "injected-parameters" in c.metadata.get("tags", [])]
-    values = {n.targets[0].id: as_yaml(ast.literal_eval(n.value)) for n in ast.parse(given).body}
+    cells = nbformat.read(kept.path, as_version=4).cells
+    [parameters] = [c.source for c in cells if "injected-parameters" in c.metadata.get("tags", [])]
+    lines = ast.parse(parameters).body
+    values = {line.targets[0].id: as_yaml(ast.literal_eval(line.value)) for line in lines}
     [lesson] = re.findall(r"\(\.\./(\w+\.ipynb)\)", cells[0].source)
     partial = "its record needs" in cells[0].source
     with tempfile.TemporaryDirectory() as place, patch.dict(os.environ, CFLKIT_RESULTS=place):
-        made = run(FOLDER.parent / lesson, values, None, record_only=partial)
-        now = nbformat.read(made, as_version=4).cells[-1].outputs
-    print(f"{one.path.stem}: {'as kept' if now == cells[-1].outputs else f'not as kept: {now}'}")
-    return now != cells[-1].outputs
+        executed = run(FOLDER.parent / lesson, values, None, record_only=partial)
+        outcome = nbformat.read(executed, as_version=4).cells[-1].outputs
+    differs = outcome != cells[-1].outputs
+    print(f"{kept.path.stem}: {f'not as kept: {outcome}' if differs else 'as kept'}")
+    return differs
 
 
 if __name__ == "__main__":
