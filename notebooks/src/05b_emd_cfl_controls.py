@@ -524,10 +524,11 @@ tuned = [past.summary()["FedAvg-FT"]["accuracy"] for past in alone]
 # %% tags=["report", "hide-input"]
 figure, ax = plt.subplots(figsize=(6, 3))
 shown = dict.fromkeys(summaries[0], histories) | {"Local": alone}
+every_round = range(1, run.rounds + 1)  # a method that diverged has fewer
 for number, (name, results) in enumerate(shown.items()):
-    tables = [result.table() for result in results]
-    values = np.array([t[t["method"] == name]["accuracy"].to_numpy() for t in tables])
-    x = np.arange(1, run.rounds + 1) + 0.08 * (number - 2)
+    tables = [result.table().query("method == @name").set_index("round") for result in results]
+    values = np.array([table["accuracy"].reindex(every_round) for table in tables])
+    x = np.array(every_round) + 0.08 * (number - 2)
     look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number]}
     ax.plot(x, values.mean(axis=0), linewidth=1, markersize=6, label=name, **look)
     ax.scatter(np.tile(x, len(values)), values.ravel(), s=10, alpha=0.6, **look)

@@ -263,9 +263,20 @@ def line_up(truth, k=4):
 # methods ask for the same training, the kit runs it once. `mixing.watched` wraps a method. The method works as before, and its matrices are measured on the
 # way.
 
+
+# %%
+def in_lockstep(lines, place, rounds):
+    """What methods have after these rounds. If one diverges, the page ends, and says where."""
+    result = simulation.run(lines, place, rounds, progress=False)
+    for name, end in result.summary().items():
+        if "diverged_in" in end:  # without the others, it raises its error
+            simulation.run({name: lines[name]}, place, rounds, progress=False)
+    return result
+
+
 # %%
 watched = mixing.watched(line_up(truth))
-result = simulation.run(watched, federation, run.rounds, progress=False)
+result = in_lockstep(watched, federation, run.rounds)
 saved = 1 - result.trained / result.requested
 print(f"{len(watched)} methods and variants, {run.rounds} rounds, {result.minutes:.1f} minutes")
 print(f"{result.requested} trainings asked for, {result.trained} run: {saved:.0%} saved")
@@ -437,7 +448,7 @@ plots.show(
 PATIENT = ["Oracle", "FedCE", "Local", "FedAvg"]
 lines = {name: line for name, line in line_up(truth).items() if name in PATIENT}
 lines["fine-tuned"] = methods.make("fedavg-ft")
-long = simulation.run(lines, federation, 5 * run.rounds, progress=False).table()
+long = in_lockstep(lines, federation, 5 * run.rounds).table()
 after = long.pivot(index="method", columns="round", values="accuracy").loc[PATIENT]
 print(after[[run.rounds, 2 * run.rounds, 5 * run.rounds]].round(3).to_string())
 
@@ -653,7 +664,7 @@ lonely = split.take(range(last + 1))
 place = home(images, lonely)
 lines = {name: line for name, line in line_up(lonely.clusters).items() if name in SHOWN}
 tried = mixing.watched(lines)
-simulation.run(tried, place, run.rounds, progress=False)
+in_lockstep(tried, place, run.rounds)
 outcome = {name: client_scores(line, place)[last, 1] for name, line in tried.items()}
 
 # %%
