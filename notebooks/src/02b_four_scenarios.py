@@ -10,8 +10,8 @@
 # # 02b Four scenarios: draws, distances, leaks and five training seeds
 #
 # This appendix belongs to [02 Who wins depends on the test](02_when_clients_disagree.ipynb), and is for readers who want to check its results. It makes the
-# papers' scenarios step by step, measures how far apart their clusters are, compares them with Dirichlet splits, repeats
-# the see-saw with five training seeds, and measures how much shared test images flatter.
+# papers' scenarios step by step, measures how far apart their clusters are, compares them with Dirichlet splits, trains
+# one model for all with five training seeds, and measures how much shared test images raise the accuracy.
 #
 # **Study minutes:** 39. **Minutes on two cores:** 1.5
 #
@@ -132,7 +132,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Non-overlapping clusters are blocks with nothing beside them. Overlapping clusters share columns. In the balanced scenario, each
+# Non-overlapping clusters are blocks with nothing beside them. Overlapping clusters share columns. In the overlapping, balanced scenario, each
 # pair of clusters shares some digits. Clusters 0 and 2 share 0 to 3. Clusters 1 and 2 share 4 and 5. Clusters 0 and 1 share 8 and
 # 9. In the imbalanced
 # scenarios the rows of one cluster still look alike, because they share one Dirichlet draw.
@@ -165,7 +165,7 @@ for (o, b), distances in apart.items():
     print(f"{o:15s} {b:11s}", *(f"{distance:8.2f}" for distance in distances))
 
 # %% [markdown]
-# Where the distance is 1, a client's classes say which cluster it belongs to. Where it is smaller, a class alone does not. We expect
+# Where the distance is 1, a client's classes say which cluster it belongs to. Where it is smaller, a class that two clusters share does not. We expect
 # that such a scenario is harder for a method that has to find the clusters.
 #
 # ## Draws with replacement, and what remains
@@ -174,7 +174,7 @@ for (o, b), distances in apart.items():
 #
 # $$N\,\bigl(1 - (1 - 1/N)^n\bigr) \approx N\,(1 - e^{-n/N})$$
 #
-# different samples remain. Six lines make the draws of client 0 in the balanced, non-overlapping scenario:
+# different samples remain. The next cell makes the draws of client 0 in the balanced, non-overlapping scenario:
 
 # %%
 allowed = np.isin(labels, partition.class_sets("nonoverlapping", images.classes)[0])
@@ -220,7 +220,7 @@ print(f"test images that a client of the same cluster trains on: {np.mean(leaked
 
 # %% [markdown]
 # Remember this for every accuracy on "own test sets", below and in the papers. The share itself depends on the number of
-# draws and of clients. Such a test set flatters each model that several clients of a cluster trained. It does not flatter
+# draws and of clients. Such a test set can flatter a model that several clients of a cluster trained: the model then looks better than it is on new images. It does not flatter
 # a model that one client trained alone. The central test set is not affected.
 #
 # ## Other ways to skew labels
@@ -264,7 +264,7 @@ for name, table in held.items():
     print(f"{name:20s} pairs within the groups {within:.2f}, across {between:.2f}")
 
 # %% [markdown]
-# "Groups" are the true clusters of our scenario, in all three lines. Only a federation with clusters has a small number
+# "Groups" are the true clusters of our scenario, in all three lines. Of the three, only the federation with clusters has a small number
 # first and a large one second. Under IID there is nothing that a method should find. The distances are still not 0: each
 # client has only a few images of each of the ten classes, so its shares vary by chance. Under Dirichlet there are no true
 # clusters to compare with.
@@ -277,8 +277,8 @@ for name, table in held.items():
 # The loop is the one of [01 Federated averaging](01_federated_averaging.ipynb), with the package's clients. A method
 # of the package has three steps: `setup` takes the first model, `broadcast` says which client trains which model, and
 # `aggregate` takes the trained models. Here all clients have the same model. As in the OCFL papers, all clients count alike in
-# the mean (`weighting="equal"`). In lesson 01, a client counts by its number of samples. Here these numbers are nearly equal, so
-# the difference is small.
+# the mean (`weighting="equal"`). In lesson 01, a client counts by its number of samples. Here these numbers are similar, so
+# we expect a small difference.
 
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
@@ -339,7 +339,7 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults**, often not: many lines that have risen fall in the next round. The mean over clusters (dashed) hides this. The average of all updates can land nearer to the optimum of one
+# **With the defaults**, often not: many lines that have risen fall in the next round. The mean over clusters (dashed) hides this. We think that the average of all updates lands nearer to the optimum of one
 # cluster in one round, and nearer to another's in the next. Figure 5 asks whether this depends on the seed. It shows, for each seed and round, which cluster
 # the shared model serves best and which it serves worst.
 
@@ -391,7 +391,7 @@ best = [f"{curve[-5:].mean():.2f}" for curve in separate.values()]
 print("one model per true cluster, last five rounds, seed by seed:", *best)
 
 # %% [markdown]
-# **With the defaults**, the best cluster changes many times in 15 rounds, with each of the seeds, and the mean gap is large. The worst cluster changes less. Until
+# **With the defaults**, the best cluster changes many times in 15 rounds, with each of the seeds, and the mean gap is large. If we leave out ties, the worst cluster changes less often. Until
 # round 9, if one cluster alone is the worst, it is nearly always cluster 0. In the last rounds, the shared model is far behind one
 # model per true cluster.
 #
@@ -510,15 +510,14 @@ for each in seeds:
 # %% [markdown]
 # In these rounds, nearly all images of the worst cluster are taken for classes of other clusters. **With the defaults**, look at
 # rows 4, 5 and 6 in Figure 6, which are the classes of cluster 1. Nearly all 4s are taken for a 1. The 5s and 6s are spread over
-# several classes of the other clusters. The three columns of cluster 1 are empty. A model that only this cluster trains would
-# never be trained towards
-# those answers. [03 OCFL](03_ocfl_temperature.ipynb) goes on to find the clusters.
+# several classes of the other clusters. The three columns of cluster 1 are empty. A model that only this cluster trains has no
+# training images of those classes. [03 OCFL](03_ocfl_temperature.ipynb) goes on to find the clusters.
 #
 # <a id="the-partition-is-the-experiment"></a>
 #
 # ## The partition is the experiment
 #
-# If you change who holds which samples, every number above changes. So a partition has a seed of its own. It is saved as a
+# If you change who holds which samples, the numbers above can change. So a partition has a seed of its own. It is saved as a
 # [manifest](99_glossary.ipynb#manifest), a file with the recipe and, for each client, the indices of its samples and its true cluster.
 # It also has a [hash](99_glossary.ipynb#hash). The hash covers the name of the data set, the true clusters, and the indices of
 # each client. Load the file elsewhere and compare the hash. If one of these entries is altered, loading refuses the file. The
@@ -541,7 +540,7 @@ except partition.PartitionError as error:
 #   differ in how a class looks, in which label an image has, or in how much data they have. Lesson [05](05_emd_cfl.ipynb)
 #   explains the first two. Four scenarios combine overlap and
 #   balance. The total variation distance says how far apart their clusters are.
-# - Clients of a cluster share samples. So own test sets are too kind to models that several clients trained. On images that
+# - Clients of a cluster share samples. So own test sets overrate models that several clients trained. On images that
 #   nobody else trains on, a model per true cluster gains less over clients alone.
 # - The manifest makes a split repeatable. A seed alone does not, because it needs the same code as well.
 #
@@ -550,7 +549,7 @@ except partition.PartitionError as error:
 # one model fails depends on the network and the training, too.
 #
 # **With the defaults**, one shared model serves the clusters unsteadily. Each of the next sentences is a claim that the cell
-# evaluates, over all training seeds of this run. It also prints how often the claim held in other runs.
+# evaluates, over all training seeds of this run. It also prints how often the claim held in other runs: with other seeds, on the other [engine](99_glossary.ipynb#engine), and with the last bit of each trained number perturbed.
 
 # %% tags=["claims"]
 gaps = np.mean([gap[seed].mean() for seed in seeds])
@@ -581,7 +580,7 @@ claims.check(
 # %% [markdown]
 # ## Deviations from the papers
 #
-# 1. **Seeds.** The authors' Dirichlet draws and local splits have no seed. Client $j$ of every cluster draws with the same
+# 1. **Seeds.** In the authors' code, Dirichlet draws and local splits have no seed, but client $j$ of every cluster draws its samples with the same
 #    seed. Here, clients draw in turn from one seeded stream, so that no two of them repeat each other's draws.
 # 2. **Central test set.** The papers call it uniform over classes. Theirs and ours have the natural frequencies.
 # 3. **Balance.** The papers say that classes are uniform in the balanced scenarios. In the authors' code, and here, every
@@ -593,12 +592,12 @@ claims.check(
 #
 # These questions are for playing with the parameters and the code above.
 #
-# 1. Set `overlap = "overlapping"`. Does one model still fail, and which clusters recover?
+# 1. Set `overlap = "overlapping"`. Does one model still fail, and which clusters does it serve better now?
 # 2. Two clients of one cluster share samples. Count them for clients 0 and 1, in training and test sets together. Compare the count
 #    with the expectation $k_0 k_1 / N$. Here $k_i$ is the number of samples that client $i$ keeps, and $N$ is the size of the pool.
 # 3. Write a recipe in which the clusters differ in how a class *looks*: rotate the images of one cluster. Would the
 #    matrix of class counts show the clusters? A partition holds indices into one pool, so append the rotated copies to the pool.
-# 4. Make a split without leaks: divide the pool into a training and a test half before any client draws. By how much does
+# 4. Make a split in which no client's test image is a training image of another client: divide the pool into a training and a test half before any client draws. By how much does
 #    the accuracy on own test sets fall?
 #
 # ## References

@@ -18,7 +18,7 @@
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version, *One-Shot Clustering for Federated Learning Under
-# Clustering-Agnostic Assumption* (here "the extended paper"). Line numbers are those of its Algorithm 1.
+# Clustering-Agnostic Assumption* (here "the extended paper"). Line numbers are those of Algorithm 1 in the extended paper.
 #
 # ![Above, one round of federated averaging in four steps: send the model, train locally, return updates, average. Below, OCFL: federated averaging while the server watches the temperature, one clustering at its first rise, then federated averaging within each cluster.](../figures/scheme_fedavg_ocfl.svg)
 
@@ -211,9 +211,9 @@ print("same temperatures:", np.allclose(temperatures, by_hand))
 # %% [markdown]
 # ## The trigger
 #
-# OCFL clusters once. It does so in the first round whose temperature exceeds the one before (line 20). That line
-# prints $\ge$, but the paper's text and the authors' code have $>$. With $T_{-1} = +\infty$ the first round never
-# fires. This moment needs no threshold, and no number of rounds to wait. The function `rises` is this rule. It
+# OCFL clusters once. It does so in the first round whose temperature exceeds the one before (line 20). In print, that line
+# has $\ge$, but the paper's text and the authors' code have $>$. With $T_{-1} = +\infty$ the first round never
+# fires. This rule needs no threshold, and no number of rounds to wait. The function `rises` is this rule. It
 # takes the temperatures so far. Its argument `window` says how many rounds back the trigger looks. Here it is 1, and a later section
 # explains other values.
 
@@ -284,7 +284,7 @@ plots.show(
 )
 
 # %% [markdown]
-# In both behaviours the temperature rises in the end: the updates align less than before. Where the temperature
+# In both panels the temperature of each line rises at some point: the updates align less than before. Where the temperature
 # falls first, the updates align more and more, and the trigger waits. We read this as the time in which all clients still
 # learn the same things. Where it rises from the start, the trigger need not wait. A rise need not mean that there are groups, as a later section
 # shows.
@@ -335,7 +335,7 @@ for name, grouping in groupings.items():
 # %% [markdown]
 # Check whether one of them breaks up a true group. Mean shift tends to do so, because it joins only what lies within
 # its bandwidth. Splitting a true group leaves each model with less data. Merging two groups forces clients to
-# share a model that suits neither.
+# share a model that may suit neither.
 #
 # <a id="does-the-round-matter"></a>
 #
@@ -379,9 +379,9 @@ for kind, (_, runs) in matrices_by_kind.items():
     print(f"{kind:14s} the trigger fires in round", *at)
 
 # %% [markdown]
-# **With the defaults**, three clusterers are right in every round if clusters share no class. The trigger decides
-# nothing there: the first round would do. If they share classes, HDBSCAN is better in the round that fires than in round 1 with four of five seeds, and worse with one. Affinity propagation and k-means do not
-# need to wait. Mean shift has its best mean in round 1, but not with every seed. So here the best moment depends on the scenario and on the clusterer.
+# **With the defaults**, three clusterers are right in each of these four rounds if clusters share no class. The trigger decides
+# nothing there: the first round would do. If they share classes, HDBSCAN is better in the round that fires than in round 1 with four of five seeds, and worse with one. Affinity propagation does not
+# need to wait, nor does k-means, which is told the number of clusters. Mean shift has its best mean in round 1, but not with every seed. So here the best moment depends on the scenario and on the clusterer.
 #
 # ## OCFL from scratch
 #
@@ -427,7 +427,7 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 # %% [markdown]
 # ## All methods in lockstep
 #
-# In [lockstep](99_glossary.ipynb#lockstep), we run OCFL with each clusterer (OCFL-HDB, -AFF, -KM and -MS in the papers) beside five other methods:
+# We run OCFL with each clusterer (OCFL-HDB, -AFF, -KM and -MS in the papers) in [lockstep](99_glossary.ipynb#lockstep), that is, round by round together, with five other methods:
 #
 # - **FedAvg**: one model for all. The papers call it BNC, "baseline, no clustering".
 # - **Sattler** and **Briggs**: two earlier methods, the subject of
@@ -547,7 +547,7 @@ plots.show(
     "test set (GF1). Means over training seeds; bands from the smallest to the largest.",
     "With the defaults: "
     "Three panels of lines over rounds for FedAvg, Briggs, OCFL-HDB, oracle and local. Where OCFL-HDB "
-    "has found the groups, its line of PF1 follows the oracle's, far above FedAvg's; of GF1 it is the lower one.",
+    "has found the groups, its line of PF1 follows the oracle's, far above FedAvg's, and its line of GF1 ends far below FedAvg's.",
 )
 
 # %% [markdown]
@@ -658,12 +658,12 @@ plots.show(
 #
 # So far, all clients have about as many images. The parameter `sizes` changes this. With `"1/r"`, the client of rank $r$
 # keeps the share $1/r$ of its training images, which is a power law. With `"half"`, one client keeps all, and has about half of
-# the images of all clients together. Test images stay as they are, and the ranks are drawn.
+# the images of all clients together. Test images stay as they are, and the ranks are drawn at random.
 #
-# The next cells compare five methods on both with equal clients. One control tells *unequal* from *few*: each client keeps
+# The next cells try five methods on these two federations and on clients with equally many images. One control separates *unequal* from *few*: each client keeps
 # every fifth image. Small clients make few steps, and the network of this notebook then learns too little in a few rounds. So this
 # section has the small network, the training and the six rounds of the [failure map](09b_catalogue.ipynb). Its clients hold digits,
-# whatever the data set. Each seed is that of the training and of the ranks. As in the papers, all clients weigh the same.
+# whatever the data set. Each seed is that of the training and of the ranks. As in the papers, all clients weigh the same. In the tables, `worse_than_local` is the share of clients whose accuracy is below what they have alone.
 
 
 # %%
@@ -698,13 +698,13 @@ for measure, values in over_skews.items():
     print(f"{measure}: mean (range)\n{table.rename_axis(columns=None).to_string()}\n")
 
 # %% [markdown]
-# With the defaults, both clusterers find disjoint classes whatever the sizes. If clusters share classes, HDBSCAN finds them only where
+# **With the defaults**, both clusterers find clusters with disjoint classes, whatever the sizes. If clusters share classes, HDBSCAN finds them only where
 # all clients have many images: its mean ARI is 0.40 in the control and 0.53 with $1/r$, which has about as many images in all. So few images
 # alone can hide these clusters. Do *unequal* numbers hide them further? These runs do not tell. We repeated the section with twenty
 # other seeds: HDBSCAN had 0.51 in the control and 0.57 with $1/r$, but k-means had 0.89 and 0.75. On Fashion-MNIST (five seeds), k-means had
 # 0.69 and 0.92, HDBSCAN had only 0.63 with equal clients, and even disjoint classes were not always found in the control.
 #
-# With `"half"` and shared classes, both clusterers fail (0.46 and 0.65 with the twenty seeds). Here the control does not decide, because all clients but one
+# With `"half"` and shared classes, both clusterers have a low mean ARI (0.54 and 0.57 here, 0.46 and 0.65 with the twenty seeds). Here the control does not decide, because all clients but one
 # keep only a fourteenth of their images. Accuracy falls with the number of images even for the oracle's clients.
 #
 # <a id="where-there-is-nothing-to-find"></a>
@@ -797,9 +797,9 @@ for names in (["T", "round"], [*groupings, "noise"]):
 # on. k-means always answers three, and affinity propagation three to six. Mean shift answers "one" in most of the IID runs in this notebook's setting, and in four of the ten Dirichlet runs.
 #
 # Wherever HDBSCAN answers more than one cluster here, it has invented them, and each of them trains on a part of the
-# data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID clients it happens only in this notebook's setting: with two of the five seeds in this run, and with three on another processor, because rounding decides where nothing else does.
+# data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID clients it happens only in this notebook's setting: with three of the five seeds in this run, and with two on another processor, where only the rounding differs.
 #
-# So before a server clusters, it should ask whether there are groups at all. A single matrix cannot answer this surely, because one look cannot be repeated. `python -m cflkit groups` asks the updates of several rounds whether their odd and their even rounds show
+# So before a server clusters, it should ask whether there are groups at all. A single matrix cannot answer this with certainty, because it does not show whether another round would have the same groups. `python -m cflkit groups` asks the updates of several rounds whether their odd and their even rounds show
 # the same groups, and says how often its answers were right ([its page](are_there_groups.md)).
 #
 # ## Looking further back: the moving average
@@ -817,8 +817,8 @@ for w in (1, 2, 3, 5):
     print(f"window {w}: first rise in round", *[first_rise(curve, w) or "-" for curve in curves])
 
 # %% [markdown]
-# A wider window cannot fire before it can look back, and it ignores short rises. It is meant for curves on which single rounds jitter, and we have no such curve here. Where the curve rises from the start, a wider window only fires later. After a valley it fires later or in the same round.
-# If the curve rises from the start, a window of $w$ fires in round $w + 1$: compare this with the output above.
+# A wider window cannot fire before it can look back, and it ignores short rises. It is meant for curves on which single rounds jitter, and we have no such curve here. After a valley, a wider window fires later or in the same round.
+# If the curve rises from the start, a window of $w$ fires in round $w + 1$, which is only later: compare this with the output above.
 #
 # ## Clients that come later
 #
@@ -956,7 +956,7 @@ claims.check(
 )
 
 # %% [markdown]
-# - If clusters share no class, their clients send updates in similar directions. The divergence matrix then shows the clusters as blocks
+# - If clusters share no class, clients of the same cluster send updates in similar directions. The divergence matrix then shows the clusters as blocks
 #   within the first rounds, long before the model is good.
 # - One number, the temperature, says when to look. OCFL splits at its first rise, which needs no threshold.
 # - The temperature does not say *whether* there are groups. The clusterer has to.
@@ -1029,9 +1029,6 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #   estimates. PAKDD 2013.
 # - D. Comaniciu, P. Meer: Mean shift: a robust approach toward feature space analysis. PAMI 2002.
 # - B. J. Frey, D. Dueck: Clustering by passing messages between data points. Science 2007.
-# - Y. Liu, D. N. Hayes, A. Nobel, J. S. Marron: Statistical significance of clustering for high-dimension, low-sample
-#   size data. Journal of the American Statistical Association 2008.
-# - L. Kaufman, P. J. Rousseeuw: Finding groups in data. Wiley 1990.
 #
 # **The lesson:** [03 When should the server split?](03_ocfl_temperature.ipynb) · **Next:**
 # [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) · [Report](93_report_ocfl.ipynb) ·

@@ -11,13 +11,13 @@
 #
 # This appendix belongs to [04 Two older rules and their thresholds](04_sattler_and_briggs.ipynb), and is for readers who want to check its results. It
 # is also a detective story. Sattler's and Briggs' methods score low in the tables of the OCFL papers, and some of these scores
-# are not what the methods could give. Besides the thresholds, which look guilty, three errors in the code are found: one counter and two signs.
+# are not what the methods could give. The thresholds look guilty, but we also find three errors in the code of the OCFL papers: one counter and two signs.
 #
 # 1. **[The evidence](#the-evidence-what-the-published-table-says).** A dash, a negative number, and one number four times.
 # 2. **[What cannot be true](#what-cannot-be-true).** Why these are not scores of the methods as they are described.
 # 3. **[The obvious suspect](#the-obvious-suspect-sattlers-two-thresholds): thresholds.** Eight published pairs, and a grid.
 # 4. **[A counter](#the-first-culprit-a-counter).** What the buffers of BatchNorm do to lengths and angles.
-# 5. **[The other threshold](#the-other-threshold-briggs-cut).** Briggs' cut is easier to set, and 0.05 is not the place for it.
+# 5. **[The other threshold](#the-other-threshold-briggs-cut).** Briggs' threshold is easier to set, but 0.05 is too low.
 # 6. **[Two signs](#the-second-culprit-two-wrong-signs).** Similarities given as distances, and distances as similarities.
 #
 # The OCFL papers deserve credit for this story. Their authors published their code and an archive of their runs, so anybody can
@@ -138,7 +138,7 @@ print("at most, with a split in round 22 of 50:", (50 - 21) / 50)
 # - **OCFL-AFF has 0.23, four times.** These are different images and different splits. OCFL-HDB differs from it only in the
 #   clusterer, and has 0.96.
 # - **Sattler has a dash** in every row of three data sets, whose clients are grouped by classes like those of the other two.
-#   Something keeps its criterion from ever being met.
+#   Something keeps the method from ever splitting.
 #
 # On MNIST and Fashion-MNIST Sattler's method does split, and its highest ARI, 0.57, is nearly the possible maximum. Its lowest is far below.
 #
@@ -475,7 +475,7 @@ for what, length in first_lengths.items():
     print(f"{what:45s} {length:.2f}")
 
 # %% [markdown]
-# There are two reasons. One client with all data takes more steps per round, so it moves farther. And the mean of updates in different directions is shorter than they are on average. Centralised training has neither the few steps nor the averaging.
+# Two things differ. One client with all data takes about ten times as many steps per round, and it moves farther. And the mean of updates in different directions is shorter than they are on average. Centralised training has neither the few steps nor the averaging.
 #
 # <a id="the-first-culprit-a-counter"></a>
 #
@@ -525,7 +525,7 @@ for name, (pool, batch, eps1, _) in table_4.items():
         print(f"{name:10s} {m:8d} {there:6d} {norm:17.0f} {eps1:14d}  {norm < eps1}")
 
 # %% [markdown]
-# In all six cases the counters alone are longer than $\varepsilon_1$. With these thresholds Sattler's method cannot split,
+# In all six cases the counters alone are longer than $\varepsilon_1$. If the estimate is right, Sattler's method cannot split with these thresholds in the papers' code,
 # whatever the clients learn. Sattler's own code compares parameters alone.
 
 #
@@ -610,7 +610,7 @@ for name, number, sattlers, ocfls, ari in both:
 # clusters, usually later and less well. The temperature now follows lengths: a longer update points farther away from the
 # counters that all clients share. The first printed line agrees with this. For each seed, it compares how the temperature and
 # the largest norm change from round to round. The rank correlation is 1 if both have the same order, and near 0 if they are
-# unrelated. The line gives the smallest and the largest correlation over the seeds. So the temperature usually rises when the longest
+# unrelated. The line gives the smallest and the largest correlation over the seeds. So the temperature tends to rise when the longest
 # update becomes longer.
 #
 # The authors' archived temperatures are below 0.01, too, for all three data sets with BatchNorm (Figures 12 to 14 of the
@@ -648,7 +648,7 @@ for name in (name for name in blood.summary if not name.endswith(records.AS_PUBL
 
 # %% [markdown]
 # **In this run** (one seed) buffers make the temperature more than three thousand times smaller. The archive's is smaller still, by a factor of about 2.4. It rises in round
-# 2 both ways, as in the archive. And here buffers do not spoil the clusters: k-means and HDBSCAN find the true groups both ways. Affinity propagation
+# 2 both ways, as in the archive. And here buffers do not spoil the clusters of k-means and HDBSCAN, which find the true groups both ways. Affinity propagation
 # does so with the parameters and the right sign. *As published* it has the buffers and the wrong sign, and then its mean over 50 rounds is the
 # printed 0.23. This run cannot tell which of the two spoils it. On MNIST, where the network has no buffers, the wrong [sign](#the-second-culprit-two-wrong-signs) alone does ([report 93](93_report_ocfl.ipynb)). For mean shift, our run gives 0.83 as published, and 0.78 is printed.
 #
@@ -714,8 +714,8 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** three groups hang far apart in every round. They join above 1, that is, at more than a right
-# angle. *Within* a group the heights come from each client's own noise. They change with the round and the group. A threshold of 0.05 is below every join and leaves all clients alone.
+# **With the defaults** three groups hang far apart in each of these rounds. They join above 1, that is, at more than a right
+# angle. *Within* a group the clients differ only in their samples and batches, so these heights come from chance. They change with the round and the group. A threshold of 0.05 is below every join and leaves all clients alone.
 #
 # <a id="one-threshold-after-another"></a>
 #
@@ -797,8 +797,8 @@ for title, (at, aris) in sweeps.items():
 # with every seed. A cosine distance has a natural scale, unlike a length in the space of parameters. A threshold somewhat below 1
 # separates groups that stand at right angles to each other. This appendix takes 0.9. Notebook [03b](03b_ocfl_controls.ipynb) takes 0.8, lesson [04](04_sattler_and_briggs.ipynb) takes 0.6 for other clients, and the parameter files of the papers' scenarios take 0.95.
 #
-# If clusters share classes, they stand at smaller angles. **With the defaults**, the thresholds that are right in round 2 are
-# wrong in round 8. No threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate
+# If clusters share classes, they stand at smaller angles. **With the defaults**, no threshold that is right in round 2
+# with every seed is so in round 8, and 0.9 joins true clusters in round 2. The learning rate
 # moves the lower end of the plateau, because it changes how much members of a group agree. At a tenth of our rate, which is the
 # extended paper's rate, thresholds from 0.2 are right in round 2. So in this small federation, a part of the range searched
 # would work with the correct sign. At the papers' own scale, one run says otherwise: there, every searched threshold leaves
@@ -858,9 +858,9 @@ plots.show(
 #
 # At 0.05 all clients end up alone, as Figure 5 shows (ARI 0). On MNIST and Fashion-MNIST, Table 1 has a dash or a *negative* ARI.
 #
-# The reason is in the authors' code. The clusterer takes a matrix of distances and is given cosine **similarities**.
+# The reason is in the authors' code. The clusterer of Briggs' method takes a matrix of distances and is given cosine **similarities**.
 # Affinity propagation, in OCFL-AFF, takes similarities and is given **distances**. (With BatchNorm all similarities
-# are nearly 1, and none is below 0.05. Then all clients do end up alone, and Table 1 has 0.00 in all rows of these three data sets.) Figure 7 shows both clusterers on one matrix, with either sign. (Of the seeds, this one has the highest ARI of OCFL-AFF as published.) What do the clusters of "Briggs as published" have in common?
+# are nearly 1. Taken as distances, they all lie above the cut at 0.05. Then all clients do end up alone, and Table 1 has 0.00 in all rows of these three data sets.) Figure 7 shows both clusterers on one matrix, each with the right and with the wrong sign. (Of the seeds, this one has the highest ARI of OCFL-AFF as published.) What do the clusters of "Briggs as published" have in common?
 
 # %%
 clusterers = {
@@ -898,7 +898,7 @@ for name, labels in answers.items():
 # similarity of two trios, $(s_{\text{in}} + 2 s_{\text{out}})/3$. Here $s_{\text{in}}$ is the similarity of two clients of one true cluster, and $s_{\text{out}}$ that of two
 # clients of different ones. Of the nine pairs between two trios, three are of the first kind and six of the second.
 #
-# For tight groups at right angles it is $\frac13$. This is above 0.05, so trios stay. For groups that oppose each other
+# For tight groups at right angles it is $\frac13$. Taken as a distance, this is above the cut at 0.05, so trios stay. For groups that oppose each other
 # at 120° it is $(1 - 2 \cdot \frac12)/3 = 0$. Then everything is joined, which gives the dash. The same happens when
 # members of a group agree less. So the outcome depends on the round, and Figure 8 clusters in each. It also shows how much
 # the ARI of OCFL-AFF as published changes with the seed.
@@ -939,15 +939,15 @@ print(f"most frequent ARI of OCFL-AFF as published: {common}, in {times} of {len
 # The −0.14 of Briggs (BCL) is what five trios from round 21 on would give, in 30 of the 50 rounds: $-0.24 \cdot 30/50 = -0.144$.
 # OCFL-AFF's 0.23 is also the most frequent value below Figure 8, which comes from the digits alone.
 #
-# What this shows is the mechanism. The signs are wrong in the code, and wrong signs produce values of this kind. These digits do not reproduce the paper's values: our data and network are not the paper's, and which outcome Briggs has in a scenario depends on the run. At the papers' scale,
+# This shows a possible mechanism. The signs are wrong in the code, and wrong signs produce values of this kind. These digits do not reproduce the paper's values: our data and network are not the paper's, and which outcome Briggs has in a scenario depends on the run. At the papers' scale,
 # OCFL-AFF with the wrong sign has the printed value in some scenarios and another one in others ([93](93_report_ocfl.ipynb#what-these-runs-can-say)).
 # The same report [counts](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) what the signs of Briggs and OCFL-AFF give on MNIST and Fashion-MNIST.
 #
 # ### All differences in one place
 #
-# Each difference is an option of the kit, so that both values can be run. Where a line says *in a text*, the published value is that of the text, and the intended one that of the codes, which for `linkage` is the
-# less exact one. The kit's runs use the published values of `noise` and
-# `weighting`, because these are choices and no mistakes. For all other options in this list, they use the intended value.
+# Each difference is an option of the kit, so that both values can be run. Where a line says *in a text*, the published value is what the text says, and the intended value is what the authors' codes do. For `linkage`, this is the
+# less exact cut. The kit's runs use the published values of `noise` and
+# `weighting`, because these are choices, not mistakes. For all other options in this list, they use the intended value.
 # [90](90_ledger.ipynb) lists the measures that are not what their column says.
 
 # %% tags=["hide-input"]
@@ -971,13 +971,13 @@ display(Markdown("\n".join(lines)))
 # %% [markdown]
 # ## What we saw
 #
-# **With the defaults**, the mean update fades and single updates do not, as Sattler's criterion expects. But its thresholds are lengths in the space of parameters. They do not carry over from one
+# **With the defaults**, the mean update fades faster than the longest single update, as Sattler's criterion expects. But its thresholds are lengths in the space of parameters. They do not carry over from one
 # learning rate, network or round to another. BatchNorm's counters inside the updates make the criterion
-# unreachable. Briggs' threshold is a cosine distance. It has a natural scale, and is easier to set. But if clusters share classes, the
+# unreachable with the papers' thresholds. Briggs' threshold is a cosine distance. It has a natural scale, and is easier to set. But if clusters share classes, the
 # right threshold changes with the round. Two confusions of
 # similarity and distance turn methods that work here into methods that fail.
 #
-# The next cell checks what this lesson states about the defaults. Each of the other runs that it counts made one training
+# The next cell checks what this lesson states about the defaults. It also counts runs with other seeds, on the other [engine](99_glossary.ipynb#engine), and with the last bit of each trained number perturbed. Each of these runs made one training
 # (`repeats = 1`).
 
 # %% tags=["claims"]

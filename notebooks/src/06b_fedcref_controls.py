@@ -9,9 +9,9 @@
 # %% [markdown]
 # # 06b FedCRef's controls: the whole loop, its references, and what it costs
 #
-# This appendix belongs to [06 Whose cluster is like mine?](06_fedcref.ipynb), and is for readers who want to check its results. It has the paper's two algorithms line by line, other seeds, a real first clustering, and what the networks cost and reveal. With other parameters, it makes our runs at the paper's scale.
+# This appendix belongs to [06 Whose cluster is like mine?](06_fedcref.ipynb), and is for readers who want to check its results. It has the paper's two algorithms line by line, other seeds, a real first clustering, and what the networks cost and reveal. With other parameters, it makes the runs of [report 96](96_report_fedcref.ipynb).
 #
-# **With the defaults**, FedCRef ends level with perfect associations, and above clients alone. From k-means it gains hardly anything. It loses some associations again, probably because of min-max scaling.
+# **With the defaults**, FedCRef ends with about the same accuracy as with perfect associations, and above clients alone. From k-means it gains hardly anything. It loses some associations again, probably because of min-max scaling.
 #
 # **Study minutes:** 55. **Minutes on two cores:** 1.5
 #
@@ -149,7 +149,7 @@ print(f"{to_find} classes can be found")
 # %% [markdown]
 # ## Local clusters that are not pure
 #
-# How a client clusters its images first is its own choice. To control how bad the result is, the paper simulates it.
+# Each client may choose how it clusters its images at first. To control how bad this first clustering is, the paper simulates it.
 # Each image moves to a wrong local cluster with a probability called **dirtiness**. The parameter `clustering` can also
 # ask for a real clustering: k-means or [deep embedded clustering](99_glossary.ipynb#deep-embedded-clustering).
 #
@@ -197,8 +197,8 @@ print(f"mean ACC of the first local clusters: {np.mean(first):.2f}")
 # narrow middle. Here its layers have 100, 64 and 32 units, and then the same in reverse. The image $x_k$ comes back as
 # $\hat x_k$. The **reconstruction error** $e_k$ is the mean squared difference of their pixels.
 #
-# A client trains one autoencoder on each of its local clusters. What is frequent there, the network learns to
-# reconstruct. Each kind of odd image is rare, so it is learned less well.
+# A client trains one autoencoder on each of its local clusters. The network learns to reconstruct what is
+# frequent there. Each kind of odd image is rare, so it is learned less well.
 #
 # All these networks are small and alike, so the kit trains them as one stack: `engine="stacked"`.
 
@@ -441,7 +441,7 @@ plots.show(
 # %% [markdown]
 # Figure 5 draws the graph of associations at two values of θ. A ring of dots has the local clusters that truly stand
 # for one class. In a running notebook, the slider in the cell after it draws the graph at any θ. Find the smallest θ
-# at which two classes are joined. Figure 4 (left) says where to search: it is the first θ with wrong associations.
+# at which two classes are joined. Figure 4 (left) says where to search: between its last θ without wrong associations and its first θ with some.
 
 
 # %%
@@ -766,8 +766,8 @@ for start, (result, _) in starts.items():
 #
 # Why is so little gained? Simulated dirt is random, so each kind of odd image is rare in a local cluster. K-means
 # errs on images that look alike, and puts them together. We think that the network of such a local cluster learns them as well, and does
-# not send them away. Besides, our θ was chosen for dirty local clusters. We have tested neither. Other real clusterings gain much
-# more: from DEC, ACC rises from 0.781 to 0.894 in the paper's Table 1, and in [our run on
+# not send them away. Besides, our θ was chosen for dirty local clusters. We have tested neither. Another real clustering, DEC, gains much
+# more: ACC rises from 0.781 to 0.894 in the paper's Table 1, and in [our run on
 # MNIST](96_report_fedcref.ipynb) FedCRef ends far above clients alone, too (one seed).
 #
 # <a id="beside-k-fed"></a>
@@ -778,8 +778,8 @@ for start, (result, _) in starts.items():
 # from all taken ones until there are $K$, and joins every centre to the nearest of these. The paper compares FedCRef
 # with no other federated clustering. So we do, and both begin with the same local clusters by k-means.
 #
-# Besides, a client does not know how many classes it holds. The paper proposes the silhouette, but gives $K$
-# "for simplicity" in its experiments. In the last lines, each client chooses between two and seven clusters by the silhouette. We compute it from the pixels.
+# Besides, a client does not know how many classes it holds. The paper proposes the [silhouette](99_glossary.ipynb#silhouette), which is large if clusters are compact and far apart, but gives $K$
+# "for simplicity" in its experiments. In the last three lines of the table, each client takes the number from two to seven with the largest silhouette. We compute it from the pixels.
 
 
 # %%
@@ -833,7 +833,7 @@ for known, (first, last) in ends.items():
 # gains a little on k-means. Over all images together, k-FED is ahead: it is told the number of classes, and each isolated local cluster of FedCRef counts as a group of its own. (FedCRef's groups are those with which its
 # last iteration began.) k-FED sends one vector per local cluster, and FedCRef many networks.
 #
-# **With the defaults**, half of the clients choose the right number by the silhouette. Then all three methods lose, and FedCRef gains more on k-means than before.
+# **With the defaults**, half of the clients choose the right number by the silhouette. All three methods are then less accurate than with $K$ told, and FedCRef gains more on k-means than before.
 #
 # ### What it costs, and what it reveals
 #
@@ -845,8 +845,8 @@ for row in of_fedcref:
     print(f"iteration {row['round']}: {down:.0f} MB to the clients, {up:.0f} MB from them")
 
 # %% [markdown]
-# **With the defaults**, all images of all clients are 0.3 MB, so the first iteration sends about 400 times as much. With $L$ local clusters and $m$ clients, an
-# iteration sends about $L m$ autoencoders, and $L$ itself grows with $m$.
+# **With the defaults**, all images of all clients are 0.3 MB, so the first iteration sends about 400 times as much. With $L$ local clusters and $m$ clients, the
+# exchange in line 9 alone sends about $L m$ autoencoders, and $L$ itself grows with $m$.
 #
 # Whoever receives a network learns something about the images on which it was trained. For example, a client can put its own
 # images through the network. Small errors show which kinds of images the other client has. (Figure 7 needs more: its inputs are
@@ -919,14 +919,14 @@ plots.show(
 # %% [markdown]
 # **With the defaults**, min-max scaling explains most of it, we think. The networks of clean local clusters differ less, so the
 # differences shrink. But min-max scaling divides by the *largest* difference. The odd images that caused large
-# differences are gone, so the largest difference shrinks more than the percentile. Their quotient grows, and more pairs
-# exceed θ. They agree better than before, and lose their association. Does an absolute threshold keep these associations, and does the ACC gain from it? Exercise 1 tests both.
+# differences are gone, so the largest difference shrinks more than the percentile. So the scaled percentile grows, and more pairs
+# exceed θ. Their networks agree better than before, and yet they lose their association. Does an absolute threshold keep these associations, and does the ACC gain from it? Exercise 1 tests both.
 #
 # ## If all data were in one place
 #
 # The paper has another reference, [*Global DEC*](99_glossary.ipynb#global-dec). All images go to a server, which
-# clusters them by deep embedded clustering, DEC. That is an autoencoder's codes and k-means on them. Then codes and
-# centres move so that soft assignments become clearer.
+# clusters them by deep embedded clustering, DEC. It runs k-means on the codes of an autoencoder, which are the values in its narrow middle. Then it moves codes and
+# centres so that it becomes clearer to which centre each image belongs.
 #
 # Nobody knows the number of clusters $K$. Several are tried, and the one with the largest
 # [silhouette](99_glossary.ipynb#silhouette) is chosen. The silhouette is computed in a plane drawn by t-SNE, a method
@@ -966,7 +966,7 @@ record = records.write(run_name, run, history, federation)
 # **With the defaults**, ten clusters are chosen, which is right. The silhouettes lie close together, so another machine may choose another $K$. Clusters beyond the number
 # of classes count as wrong in ACC.
 #
-# This ACC and that of the clients cannot be compared directly. It is nearer to the last column of the table of k-FED. One model must separate all classes at once, and guess
+# This ACC and that of the clients cannot be compared directly. It can rather be compared with the last column of the table of k-FED. One model must separate all classes at once, and guess
 # their number. A client must separate a few, and is told how many.
 #
 # ## What we saw
@@ -981,7 +981,7 @@ record = records.write(run_name, run, history, federation)
 #   of [our runs on MNIST](96_report_fedcref.ipynb) with dirty local clusters, community models do about half of it or more.
 # - **With the defaults**, the gain is large where errors are random, as in simulated dirt (three seeds), and small from k-means (one seed).
 # - Every client gets a network of every local cluster: this costs many bytes, and reveals something about the images.
-# - Min-max scaling forgets the size of differences, and so clean local clusters can lose associations.
+# - Min-max scaling forgets the size of differences. We think that clean local clusters lose associations for this reason, and have not tested it.
 #
 #
 

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 07b Explanations under control: all methods, all clusters, all maps
 #
-# This appendix belongs to [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), and is for readers who want to check its results. It scores the models of all methods and clusters as the extended OCFL paper does (one training seed), and four models with three seeds. With other parameters, it makes our runs at the paper's scale.
+# This appendix belongs to [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), and is for readers who want to check its results. It scores the models of all methods and clusters as the extended OCFL paper does (one training seed), and four models with three seeds. With other parameters, it makes the runs of [report 97](97_report_explanations.ipynb).
 #
 # **With the defaults**, insertion is much higher for cluster models than for FedAvg's, but so it is for maps of noise: much of it is confidence. The brightness of the image scores as well as GradCAM, or nearly so.
 #
@@ -183,7 +183,7 @@ plots.show(
 )
 
 # %% [markdown]
-# A map shows what the *model* uses. It knows nothing of the truth, and it is as coarse as the layer.
+# A map is meant to show what the *model* uses. It knows nothing of the truth, and it is as coarse as the layer.
 #
 # ## One image, many models
 #
@@ -255,13 +255,13 @@ plots.show(
     "GradCAM maps of three images (rows) by each method's model for that client (columns). Above "
     "each map: the answer and its probability, with a cross and in orange where it is wrong.",
     "A grid of small digits with coloured maps, one row per client and one column per method. The "
-    "maps of right answers lie mostly on strokes of the digit; those of wrong answers are a dot, a few edges or the frame.",
+    "maps of right answers lie mostly on strokes of the digit; those of wrong answers are a dot or a few edges. One map of a right answer covers almost the whole image.",
 )
 
 # %% [markdown]
 # Methods with the same clusters since the same round have the same models, hence the same maps. Nothing in the formula knows the true class, so a wrong answer has a map, too.
 #
-# **With the defaults**, several of these maps differ from the others of their row. But FedAvg's map of its right 9 is as scattered as that of its wrong 9. Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
+# **With the defaults**, several of these maps differ from the others of their row. But FedAvg's map of its right 9 is as scattered as that of its wrong 9, so these maps do not tell whether an answer is right. Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
 # constant one, because it covers almost the whole image.
 #
 # Figure 3 shows the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
@@ -341,7 +341,7 @@ plots.show(
 )
 
 # %% [markdown]
-# There is an objection. An image without some of its pixels is out-of-distribution, too, so the probability may fall, or rise as between the second and third frame, for this reason alone. ROAR (Hooker et al.) therefore trains a new model on images without these pixels, and compares accuracies. We do not, because
+# There is an objection. An image without some of its pixels is out-of-distribution, too, so the probability may change for this reason alone: it may fall, or even rise, as it does between the second and third frame. ROAR (Hooker et al.) therefore trains a new model on images without these pixels, and compares accuracies. We do not, because
 # each map would need its own training.
 #
 # The score of a map is the **area** under its curve, where the pixels count as a share from 0 to 1. For deletion a low area is good, for insertion a high one. The
@@ -517,7 +517,7 @@ for name in four[run.seed]:
 # %% [markdown]
 # **With the defaults** FedAvg's confidence is far below its accuracy. With multiplied logits it is somewhat above. The confidence
 # of the other models is within five points of their accuracy. So FedAvg's model differs in two ways: it is less accurate, and badly
-# calibrated. The multiplied logits correct most of the second.
+# calibrated. The multiplied logits turn the second round: the confidence is then too high, but by less.
 
 
 # %%
@@ -591,7 +591,7 @@ plots.show(
 # %% [markdown]
 # **With the defaults** insertion is much higher for OCFL-HDB than for FedAvg, as in the paper. Deletion, where low is good, is usually
 # higher, too. Insertion stays high out-of-cluster. There OCFL-HDB's models have seen none of the classes, all images are out-of-distribution, and
-# all answers are wrong. That is a first warning that we measure confidence.
+# all answers are wrong. That is a first warning that insertion measures confidence, too.
 #
 # ### Does the map matter?
 #
@@ -655,7 +655,7 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** and the first seed, GradCAM stands out from three of the four maps under OCFL-HDB's models: the untrained network and noise score far worse, and the centre worse. Figure 9 shows that its lead on the centre is small with another seed. Brightness is as good or better. Under FedAvg's model even the centre is better than GradCAM. Noise has larger areas
+# **With the defaults** and the first seed, GradCAM stands out from three of the four maps under OCFL-HDB's models: the untrained network and noise score far worse, and the centre worse. Figure 9 shows that its lead over the centre is small with another seed. Brightness is as good or better. Under FedAvg's model even the centre is better than GradCAM. Noise has larger areas
 # under OCFL-HDB's models than under FedAvg's, although it knows nothing of either. It has larger areas under FedAvg's model with
 # multiplied logits, too. Look at brightness again. On a background of zeros, the strokes are all that can be taken away. No model is needed to know
 # where the ink is.
@@ -708,7 +708,7 @@ print(pd.Series(texts, spread.index).unstack(sort=False).to_string())
 # %% [markdown]
 # **With the defaults** noise lies close to 0. GradCAM's difference is below 0.1 with FedAvg and above 0.3 with OCFL-HDB, in each seed. How
 # much of this is confidence? Brightness is the same map for all models. Multiplied logits bring its difference most of the way
-# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So the maps of FedAvg's model after ten rounds are worse themselves. FedAvg is hardly trained here: in 28 longer runs on larger data, GradCAM's difference is larger with OCFL-HDB than with FedAvg in only 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)). Single clients need no clusters, and with two of three seeds their maps score about as high as OCFL-HDB's. With the third they score hardly more than FedAvg's.
+# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So, by this score, the maps of FedAvg's model after ten rounds are themselves worse. FedAvg is hardly trained here: in 28 longer runs on larger data, GradCAM's difference is larger with OCFL-HDB than with FedAvg in only 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)). The local models need no clusters, and with two of three seeds their maps score about as high as OCFL-HDB's. With the third they score only a little more than FedAvg's.
 #
 # GradCAM of OCFL-HDB's models scores higher than all maps except brightness, but its smallest value is only a little above the largest of
 # the centre. These scores cannot tell whether GradCAM explains more than the
@@ -761,9 +761,9 @@ print(pd.DataFrame(of_layers).round(2).to_string())
 #
 # All figures above use `features.8`, the last convolution after its ReLU. The line "by heat" is the mean brightness of the pixels, weighted by the map of this layer. The last line is the mean
 # without weights. In all columns but one, the first is far above the second, so the maps lie on the ink. The exception is the column with
-# mostly negative differences, which are worse than those of noise. Its model is the one that is more than half sure of the empty image.
+# mostly negative differences, which are worse than those of noise. Its model is the one that gives a class more than one half for the empty image.
 #
-# Where the first is below the second, as there, a model looks at the background around the strokes. There can be a good reason: what is *not* there
+# Where the first is below the second, as there, the map marks the background around the strokes. There can be a good reason: what is *not* there
 # also tells a 6 from a 4. But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score
 # badly. So its score does not say that the map is bad (exercise 2). In one run on MNIST in the [report](97_report_explanations.ipynb), the layer changes the sign for OCFL-HDB (+0.26 after the ReLU, −0.21 before it), and not for FedAvg.
 #
@@ -836,9 +836,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # 1. Set `explained = "true"`. Whose insertion changes most, and why out-of-cluster?
 # 2. Set `baseline = "mean"`. Which maps gain, and why is brightness not the best any more?
 # 3. Set `layer = "features.7"`, the last convolution before its ReLU. In which figure do you first see that the layer matters?
-# 4. Set the factor of `sharpened` to 0.3 and to 100. Which scores of Figure 9 change? Which limit has the area of noise for a large factor?
-# 5. Compare `OCFL-MS` with `OCFL-HDB` cluster by cluster. What do clusters of one client do to the mean over clusters? (Which round broke
-#    them off?) Weigh clusters by their number of clients instead.
+# 4. Set the factor of `sharpened` to 0.3 and to 100. Which scores of Figure 9 change? To which value does the area of noise tend for a large factor?
+# 5. Compare `OCFL-MS` with `OCFL-HDB` cluster by cluster. How do clusters of one client change the mean over clusters? (In which round were
+#    they split off?) Weight clusters by their number of clients instead.
 #
 # ## References
 #

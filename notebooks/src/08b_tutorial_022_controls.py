@@ -10,9 +10,9 @@
 # # 08b Tutorial 022's controls: every fault, every signature, its four exercises
 #
 # This appendix belongs to [08 Reading a tutorial like a reviewer](08_tutorial_022.ipynb), and is for readers who want to check its results. It compares three kinds of
-# signatures, corrects the faults of the code one at a time, and solves the tutorial's exercises. Its parameters make the runs of the ledger.
+# signatures (what a client sends for the clustering), corrects the faults of the code one at a time, and solves the tutorial's exercises. Its parameters make the runs of the ledger.
 #
-# **With the defaults**, gradients show the groups before the first round. Two of three faults in the code cost nothing on the tutorial's data, and the third costs only early rounds. The warm-up costs most, and nothing is gained by it. No reading of the table that we know fits all of its rows.
+# **With the defaults**, gradients show the groups before the first round. Two of three faults in the code cost nothing on the tutorial's data, and the third costs accuracy only in early rounds. The warm-up costs most there, and gains nothing in the end. We know no reading of the tutorial's table of accuracies that fits all of its rows.
 #
 # **Study minutes:** 70. **Minutes on two cores:** 1.5
 #
@@ -302,9 +302,9 @@ print(f"ARI of the ten gradients of the last biases, before training: {ari_of(by
 # gradients of these biases are enough in this run. So the warm-up is not needed here. When is it?
 #
 # Suppose that all clients have all classes, and that each group swaps the labels of two. Then $P(y \mid x)$ differs, which is
-# called [**concept shift**](99_glossary.ipynb#concept-shift). The groups agree on most classes. A new model pulls all clients in
-# about the same direction, and hides the rest. Once
-# it has learned what they share, the rest remains. We raise the features by 4 here, so that ten rounds teach the model
+# called [**concept shift**](99_glossary.ipynb#concept-shift). The groups agree on most classes. With a new model, the gradients of all clients point in
+# about the same direction, which can hide the rest. Once
+# the model has learned what they share, the rest remains. We raise the features by 4 here, so that ten rounds teach the model
 # something. We take the 32 samples per signature of the tutorial, and all samples:
 
 
@@ -434,11 +434,11 @@ for name in pictured:
 print(f"\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
-# **With the defaults** both versions find the groups and end at the level of the oracle. The last column says from which round each mean curve
-# was within three points of the ceiling, and after how many local trainings. Signatures need more rounds than the oracle, but fewer
-# trainings, because few clients train per round. But when the warm-up ends, the oracle is
+# **With the defaults** both versions find the groups and end at the level of the oracle. The last column says in which round each mean curve
+# first came within three points of the ceiling, and after how many local trainings. Signatures need more rounds than the oracle, but fewer
+# trainings, because few clients train per round. When the warm-up ends, the oracle is
 # far ahead, as the column before shows. The tutorial's table calls the ten rounds "discovery time", as if they were a result. They are
-# a setting of its code. The table below Figure 2 showed that they buy nothing here.
+# a setting of its code. The table below Figure 2 showed that the groups are visible without them here.
 #
 # <a id="what-a-client-knows-without-clusters"></a>
 #
@@ -471,7 +471,7 @@ for name in pictured:
 
 # %% [markdown]
 # **With the defaults** this brings FedAvg's model most of the way to the clusters, without any clustering. It is then better than local training. The
-# other models gain nothing, because they answer with their own classes anyway. Much of what clusters gain under label skew is to know which classes occur. A comparison with
+# other models gain nothing, because they answer with their own classes anyway. So much of what clusters gain over FedAvg here comes from knowing which classes occur. A comparison with
 # FedAvg alone hides this.
 #
 # <a id="the-faults-one-at-a-time"></a>
@@ -529,8 +529,8 @@ plots.show(
 
 # %% [markdown]
 # **With the defaults** the first two faults cost nothing, and the third costs more than ten points in round 11 on average.
-# It costs points with each of the three seeds. But they differ so much that the 90 % interval of the mean contains 0. In the last round the differences are below one point, and every variant is about two
-# points below the ceiling. The largest loss is not a mistake in a line of code. It is the warm-up itself.
+# It costs points with each of the three seeds. But the seeds differ so much that the 90 % interval of the mean contains 0. In the last round the differences are below one point, and every variant is about two
+# points below the ceiling. The largest loss does not come from a mistake in the code. It comes from the warm-up itself.
 #
 # ### Where Ward's linkage and the first batch cost something
 #
@@ -612,7 +612,7 @@ in_order = {
 print("ARI if class 3 comes first:", *(f"{ari:.2f}" for ari in in_order.values()))
 
 # %% [markdown]
-# The gradient of all samples would not change at all, since a mean has no order. This is what the second fault can cost.
+# The gradient of all samples would not change at all, since a mean has no order. So the second fault can hide the groups.
 #
 # ### Accuracy on the training data
 #
@@ -641,7 +641,7 @@ for name, both in measured.items():
     print(f"{name:27s} {np.mean(both['train']):17.3f} {np.mean(both['test']):12.3f}")
 
 # %% [markdown]
-# **With the defaults** local training changes its place. On training samples it is by far the best. A model of 2,762
+# **With the defaults** local training changes its rank. On training samples it is by far the best. A model of 2,762
 # parameters can remember the hundred samples of one client. On new samples it loses to every clustered method. An
 # evaluation on training data would suggest that clients should not cooperate. The clustered methods, too, are slightly above the
 # ceiling there, which holds for new samples alone.
@@ -670,7 +670,7 @@ for name, line in ours.items():
     print(f"{name:13s} {shown[0]:>10s} {shown[1]:>11s} | {new:>9s} {train:>14s}")
 
 # %% [markdown]
-# What could "Global Acc" mean? Two readings suggest themselves.
+# What could "Global Acc" mean? We see two possible readings.
 #
 # 1. *Every model is tested on samples of all ten classes.* Then a model for four classes is wrong whenever the sample has
 #    another class. The classes of the first cluster make up $\frac{1 + 1 + 1 + 2}{12} = 42\,\%$ of all samples, and those of the second cluster 50 %. So
@@ -680,7 +680,7 @@ for name, line in ours.items():
 #    perhaps with other weights. Yet in the clustered row they differ by four points.
 #
 # Neither reading fits all rows, and we know of no other that does. With the second reading, the clustered 82 % lies just below the ceiling, and our runs come near
-# it. The 65 % of the single model is possible; our FedAvg is not there after sixty rounds. The 80 % per client are far from what we
+# it. The 65 % of the single model is possible; our FedAvg has not reached it after sixty rounds. The 80 % per client are far from what we
 # measure on new samples, and from what we measure on training samples.
 #
 # ## The other three exercises of the tutorial
@@ -748,17 +748,17 @@ for (ari, *chosen), count in endings.most_common():
     print(f"{count:2d} seeds end with ARI {ari}; clients per model, sorted:", *chosen)
 
 # %% [markdown]
-# **With the defaults** reassignment repairs much in the first steps, and then nothing changes any more. Most seeds end with the true clusters. The
+# **With the defaults** reassignment repairs much in the first two steps, and nothing changes from round 3 to round 4, the last one. Most seeds end with the true clusters. The
 # others end in a wrong place. There, two
 # whole groups have chosen the same model, which becomes a compromise for both. No client has chosen the third model. So nobody trains it, its
-# loss stays high, and nobody will choose it later. Such plateaus below 1 are the known weakness of methods that alternate between choosing and
+# loss should stay high, and nobody is likely to choose it later. Such plateaus below 1 are the known weakness of methods that alternate between choosing and
 # training.
 #
 # <a id="soft-clusters"></a>
 # ### Exercise 2: soft clusters
 #
 # A client may lie between two groups. In **soft** clustering client $i$ has a share $s_{ik}$ in each cluster, which follows from the
-# losses. The parameter $\tau$, the temperature of a softmax, says how sharply. It has nothing to do with OCFL's temperature:
+# losses. The parameter $\tau$ is the temperature of a softmax: the smaller it is, the more of the share goes to one cluster. It has nothing to do with OCFL's temperature:
 #
 # $$s_{ik} = \frac{\exp(-f_i(\theta_k)/\tau)}{\sum_l \exp(-f_i(\theta_l)/\tau)}, \qquad
 # \theta^{(i)} = \sum_k s_{ik}\, \theta_k .$$
@@ -866,8 +866,8 @@ for kind, seeds in soft.items():
     print(f"{kind:25s}", *(f"{text:>15s}" for text in texts))
 
 # %% [markdown]
-# **With the defaults** soft shares change little where the groups are clear: almost all of a client's share is in its own
-# group. With bridges and $\tau = 1$ the clients with even numbers gain, and the others lose a little. A mixture of two models can serve
+# **With the defaults** soft shares change little where the groups are clear: almost all of a client's share is in one
+# cluster. With bridges and $\tau = 1$ the clients with even numbers gain, and the others lose a little. A mixture of two models can serve
 # the client in between, which neither cluster model does. But $\tau$ must be chosen. With $\tau = 0.3$ nearly nothing is gained. With
 # $\tau = 3$ the odd clients lose more than the even ones gain. And for the even clients, fine-tuning FedAvg's model is about as good as the best soft
 # clusters. It has no clusters and no $\tau$, but it serves the odd clients worse.
@@ -934,7 +934,7 @@ for number, (labels, _) in remain.items():
 
 # %% [markdown]
 # **With the defaults** the largest gap lies between the third merge and the fourth. So here the losses show the number of clusters that
-# the tutorial is told. But the rule always finds a gap. It can never answer that all six clusters are one, or that all differ.
+# the tutorial's method is told. But the rule always finds a gap. It can never answer that all six clusters are one, or that all differ.
 #
 # ## What we saw
 #

@@ -12,7 +12,7 @@
 # This appendix belongs to [09 A round is a matrix](09_a_map_of_the_methods.ipynb), and is for readers who want to check its results, or who look for
 # a method that the lesson leaves out. It runs 26 methods and variants side by side, says what each of them compares and what a person must choose, and measures what they send.
 #
-# **With the defaults**, all methods that share models within the true groups alone are about equally good, and better than clients alone. They fail in different situations: [a table](#make-them-fail) says where, and [a list of questions](#which-method) helps to choose.
+# **With the defaults**, all methods that share models only within the true groups are about equally good, and better than clients that train alone. They fail in different situations: [a table](#make-them-fail) says where, and [a list of questions](#which-method) helps to choose.
 #
 # **Study minutes:** 50. **Minutes on two cores:** 1
 #
@@ -284,7 +284,7 @@ print(f"peak memory of this notebook so far: {result.peak_memory:.2f} GiB")
 print(f"largest residual of all matrices: {max(max(w.residuals) for w in watched.values()):.0e}")
 
 # %% [markdown]
-# The residual says that the idea holds for all of them: up to rounding, each new model is a mean of the trained ones. Two things are *not* in the matrix. Many methods also change how a client trains: by a pull, a correction, or weights for its images.
+# The residual says that the idea holds for all of them: up to rounding, each new model is a mean of the trained ones. Two things are *not* in the matrix. Many methods also change how a client trains: by a pull towards another model, a correction of its steps, or weights for its images.
 # That happens before the averaging. And a client with a mixture averages the *predictions* of its models, while $M$ describes the mean of the models.
 #
 # Figure 1 shows the matrices of twelve methods in four of the rounds. White is no weight and black is all of it. The clients are sorted, and green lines separate the true groups. Choose a
@@ -541,7 +541,7 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 # %% [markdown]
 # With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
 # sends gradients. EMD-CFL pays only once, in the first round. (The kit sends embeddings with 8 bytes per number, and models with 4. With 4 for both, EMD-CFL would pay less.) Over 100 rounds instead of 6, its total would fall from 3.8 times FedAvg's bytes to about 1.2 times, which is $1 + (3.8 - 1) \cdot 6/100$. Signatures and
-# PACFL, which also pay only once, would fall to FedAvg's bytes. Taken literally, only Briggs and Local are left. But the
+# PACFL, which also pay only once, would fall to FedAvg's bytes. Taken literally, the answer to the question above leaves only Briggs and Local. But the
 # methods from Signatures to CFLGP in the list are within a point of Briggs, and one run cannot tell them apart.
 #
 # <a id="make-them-fail"></a>
@@ -549,15 +549,15 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 # ## Make them fail
 #
 # So far, the data had four clear groups of three. Now one thing changes at a time. This takes longer than the rest of the page, so
-# the kit has done it before, with three seeds for both the data and the training. FLUX, StoCFL, CLoVE, FedRep and fine-tuned FedAvg join the methods of
+# the kit has done it before, with three seeds for both the data and the training. FLUX, StoCFL, CLoVE and FedRep, which the [table of all methods](methods.md) describes, and fine-tuned FedAvg join the methods of
 # this page. The program is `notebooks/src/failures.py`, and its results are in `data/failures.csv`. They come from the
 # default parameters, and other parameters above do not change them. The thresholds are chosen on the four groups of each seed, as above, and stay as they are.
 #
 # - **IID**: no groups at all. All clients draw from one distribution.
 # - **Images**: each client has 40, 20, 10 or 5 training images instead of 72. It trains more epochs per round, so that the number of steps is nearly the same.
-# - **Sizes**: the clients keep $1/r$ of their training images, where $r$ from 1 to 12 is a client's rank, or one client keeps all, and so has half of the federation's images. Ranks are drawn. Epochs stay, so that small clients take fewer steps.
+# - **Sizes**: in the column *1/r*, the clients get the ranks 1 to 12 at random, and a client with rank $r$ keeps $1/r$ of its training images. In *half*, one client keeps all of its images, which are half of those of the federation. Epochs stay, so that small clients take fewer steps.
 # - **Wrong labels**: 20 % or 40 % of each client's training images have the label of another class.
-# - **Five classes**: each client has only five of the ten classes, in training and in tests, drawn for each client. The rotations stay. We look after the 6 rounds of all other columns, and after 30.
+# - **Five classes**: each client has only five of the ten classes, in training and in tests, drawn for each client. The rotations stay. We measure after 6 rounds, as in all other columns, and after 30.
 # - **6/3/2/1**: the groups have six, three, two and one clients. We look at all clients, and then at the single one.
 # - **Alone**: three groups of three, and a group with one client. We look at this client.
 # - **Between**: half of one client's images are from the first group, and half are from the last. We look at this client.
@@ -629,13 +629,13 @@ plots.show(
 )
 
 # %% [markdown]
-# Each of these sentences holds in all three seeds, and for this small network after six rounds where it does not say 30:
+# Each of these sentences holds in all three seeds. All are for this small network and, where they do not say 30, for six rounds:
 #
 # - **IID.** Where there are no groups, no method gains a point over FedAvg. FlexCFL, FeSEM, CFLGP, OCFL-KM and Signatures must make four clusters, so that each model gets less data, and lose 1 to 4 points.
 #   Briggs, PACFL, FedClust and pFedGraph lose nothing. OCFL-AFF is not told $k$ either, and loses 1 to 3 points.
 # - **Few images.** If a client has fewer images and takes as many steps, sharing is worth more: the oracle gains 4 to 5 points at 72 images, and 13 or more at 20, 10 and 5. But groups become harder to find. At 20 images, OCFL-HDB, OCFL-AFF, OCFL-KM, FlexCFL and
 #   FeSEM still find the true groups (ARI 1). At 10, OCFL-AFF and OCFL-KM do. At 5, no method comes nearer to the oracle than 9 points. A threshold that was right for 72 images is wrong for 20: FedClust then leaves every client alone.
-# - **Sizes.** If clients have unequal numbers of images, groups are worth much and are hard to find. With $1/r$, the oracle gains 13 to 17 points and EMD-CFL 8 to 13. All four of OCFL's clusterers lose 1 to 10 points, though they find the groups of clients that have 20 images each. If one client has half of all images,
+# - **Sizes.** If clients have unequal numbers of images, groups are worth much and are hard to find. With $1/r$, the oracle gains 13 to 17 points and EMD-CFL 8 to 13. All four of OCFL's clusterers lose 1 to 10 points, though all but mean shift find the groups of clients that have 20 images each. If one client has half of all images,
 #   the oracle gains 1 to 5 points, and no other method gains half a point in all three seeds.
 # - **Wrong labels.** If labels are wrong at random, groups are worth more than before, probably because a group averages the errors that a client alone learns by heart. The oracle gains 13 points or more with 20 %, and 20 or more with 40 %. FlexCFL, FeSEM, OCFL-HDB, OCFL-AFF and OCFL-KM
 #   still find the true groups. Briggs' threshold no longer fits at 40 %: its ARI is below 0.8.
@@ -644,7 +644,7 @@ plots.show(
 # - **6/3/2/1.** If the groups are unequal, the mean over all clients hides the small ones. OCFL-HDB and OCFL-AFF lose at most 0.3 points in the mean over all clients, but 6 to 30 for the single client. pFedGraph loses 14 to 34 points for it.
 # - **Alone.** Nobody can gain much for a client that has no partner. OCFL-HDB and OCFL-AFF put it into another group, and it loses 26 to 34 points. (HDBSCAN makes no cluster of one client.) pFedGraph loses 31 or more. FlexCFL, PACFL and FedClust leave it alone, and it loses nothing.
 # - **Between.** One cluster per client is the wrong description for a client with two distributions. Even the oracle, which puts the client into the group of its first half, loses 1 to 13 points. StoCFL, which pulls all models towards a common one, gains 7 to 14.
-# - **Fine-tuned FedAvg** is the control of all methods with clusters: it sends what FedAvg sends, and then each client trains once more. With the four groups as they are, it loses 0.5 to 1.5 points against the better of FedAvg and Local, so clusters are worth their price there. It gains 3 to 8 points where labels are wrong.
+# - **Fine-tuned FedAvg** is the control for all methods with clusters: it sends what FedAvg sends, and then each client trains once more. With the four groups as they are, it loses 0.5 to 1.5 points against the better of FedAvg and Local, where the oracle gains 4 to 5. It gains 3 to 8 points where labels are wrong.
 # - **Wrong $k$.** If there are four equal groups, one cluster too few costs FlexCFL, FeSEM, CFLGP, OCFL-KM and Signatures 3 to 10 points against the right $k$, and two too few cost 7 to 12. One too many costs at most 1.5, and two too many at most 2.5.
 #
 # No row is without orange, although the thresholds were chosen with the truth at hand.
@@ -686,8 +686,8 @@ for name in SHOWN:
 # Your federation is not this one. But the figures suggest questions, and an order for them:
 #
 # 1. **Do the clients differ at all?** Train FedAvg and Local, both of which are cheap, until their accuracy stops rising. Then
-#    fine-tune FedAvg's model, and look at every client. Where Local is still better than FedAvg, models from other clients may do
-#    harm (Figure 2, orange). If FedAvg is better for everybody, clusters may still help, but less is at stake (Figure 4, IID). A
+#    fine-tune FedAvg's model, and look at every client. Where Local is still better than FedAvg, models from other clients may
+#    have done harm (Figure 2, orange). If FedAvg is better for everybody, clusters may still help, but less is at stake (Figure 4, IID). A
 #    method with clusters must be better than all three.
 # 2. **Are there groups?** Draw the matrix of cosine distances of the first updates, and sort it by a hierarchical clustering. It costs nothing, since the server has the updates anyway. Square blocks of *small* distances on the diagonal mean groups. (In [lesson 03](03_ocfl_temperature.ipynb), small distances are dark.)
 # 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good, but the threshold fits only this number of images and these labels (Figure 4). They send at most one and a half times as many bytes as FedAvg (Figure 3).
@@ -709,10 +709,10 @@ for name in SHOWN:
 # ## What we saw
 #
 # - A round of each of these methods is a matrix: each new model is a mean of the trained ones.
-# - Methods that share within the true groups alone are better than clients alone. Methods that take most of a model from other groups are worse.
-# - Methods differ in what they exchange. EMD-CFL exchanges several times the bytes of FedAvg, and OCFL exchanges the same.
+# - With the defaults, methods that share only within the true groups are better than clients alone. Methods that take most of a model from other groups are worse.
+# - Methods differ in what they exchange. In six rounds, EMD-CFL exchanges several times the bytes of FedAvg, and OCFL exchanges the same.
 # - A client without a partner can lose much by sharing, and a mean over all clients hides it.
-# - Groups are worth most where images are few or labels are wrong. They are hardest to find where clients have unequal numbers of images. They gain nothing here where the clients of a group have different classes.
+# - In Figure 4, groups are worth most where images are few or unequally many, and where labels are wrong. They are hard to find with unequal numbers of images, and with five per client. They gain nothing where the clients of a group have different classes.
 #
 # A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held.
 

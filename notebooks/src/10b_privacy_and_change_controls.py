@@ -11,10 +11,10 @@
 #
 # This appendix belongs to [10 Hide and seek](10_privacy_and_clients_that_come_and_go.ipynb) and to
 # [11 Clients that come and go](11_clients_that_come_and_go.ipynb), and is for readers who want to check their results. It lists what the messages of
-# nine methods contain, lets a client lie, adds noise with several seeds, attacks the models, and plays the four scenes
+# nine methods contain, lets a client lie, adds noise with several seeds, attacks the models, and plays the four scenes of lesson 11
 # with IFCA and EMD-CFL, too. Its clients have two groups.
 #
-# **With the defaults**, noise destroys the clusters long before it protects anybody, and clusters of one suffer most. One client of five that lies costs the others about 20 points or more, and clipping or a median prevents nearly all of it. Clusters that are found once do not follow a client that changes.
+# **With the defaults**, noise destroys the clusters long before it protects anybody, and clusters of one lose far more accuracy than the true groups. One client of five that lies costs the others about 20 points or more, and clipping or a median prevents nearly all of it. Clusters that are found once do not follow a client that changes.
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb). [05 EMD-CFL](05_emd_cfl.ipynb) explains EMD-CFL, and [05b](05b_emd_cfl_controls.ipynb) IFCA.
 #
@@ -162,7 +162,7 @@ for name, counts in messages.items():
 # %% [markdown]
 # ## An update tells which labels a client has
 #
-# OCFL sees nothing but trained models. How much is that? Consider the bias $b_c$ of the output of class $c$. Its gradient for one image with the label $y$ is
+# OCFL sees nothing but trained models. How much do they tell? Consider the bias $b_c$ of the output of class $c$. Its gradient for one image with the label $y$ is
 #
 # $$\frac{\partial \ell}{\partial b_c} = p_c - \mathbb{1}[y = c] .$$
 #
@@ -267,7 +267,7 @@ for name, reached in spoiled.items():
 
 # %% [markdown]
 # **With the defaults**, one lying client of five costs the others about 20 to 29 points, depending on the seed. With clipping
-# or the median, they lose about one point at most. Neither is safe against several clients that lie together. With secure
+# or the median, they lose about one point at most. We have not tested several clients that lie together. If most of them lie, the median follows them. With secure
 # aggregation (below), the server cannot compute a median, since it does not see single updates. The kit has no methods that
 # defend themselves against such clients.
 #
@@ -398,14 +398,14 @@ print(means.round(2).to_string())
 # %% [markdown]
 # With the defaults, there are three answers:
 #
-# - **The clusters go first.** Up to σ = 0.06, both OCFL-KM and OCFL-HDB find the groups with each of the three seeds. At σ = 0.1, OCFL-KM finds them with one
-#   seed alone, and OCFL-HDB with none. The oracle hardly notices this noise.
+# - **The clusters go first.** Up to σ = 0.06, both OCFL-KM and OCFL-HDB find the groups with each of the three seeds. At σ = 0.1, OCFL-KM finds them with only one
+#   seed, and OCFL-HDB with none. The oracle hardly notices this noise.
 # - **Small clusters pay most.** A cluster's model is a mean, and so is its noise. With five members, the noise is divided by $\sqrt 5$. In a cluster of one, nobody helps. At σ = 0.2, the oracle has lost 6 points, and
 #   clusters of one have lost more than 35. Size is not everything, though: FedAvg averages ten updates, and still loses more than the oracle. We have not examined why.
 # - **The guarantee is nearly empty here.** The clusters are lost at an ε of several thousand. A promise that means something
 #   needs an ε of about 1.
 #
-# So noise can be *applied* easily, but the clusters do not survive it. The papers warn of clients that are "singled out". Noise makes their situation worse: they need
+# So noise can be *applied* easily, but the clusters survive only so little of it that it protects hardly anybody. The papers warn of clients that are "singled out". Noise makes their situation worse: they need
 # it most, and it harms them most.
 #
 # <a id="why-the-clusters-go-first"></a>
@@ -471,7 +471,7 @@ plots.show(
 # The marks are means over many pairs. They stay near the curve as long as the gap is not far below the random part. But a clusterer sees single pairs, and the dashed line is the random part of one pair. The curve crosses it where the clusters got lost in Figure 1.
 # (All this is the first round, in which all clients start from one model. OCFL clusters later, so $\sigma^*$ is a rough guide.) On the right is the **temperature**. It is the norm of the matrix of all $1 - \text{cosine}$, divided by its value if all of them were 2
 # ([lesson 03](03_ocfl_temperature.ipynb)). Pure noise has cosines near 0, and then the temperature is 0.5 in every round. You can see
-# this, but OCFL's trigger cannot: some round is always a little warmer than the one before. So the trigger fires, and the clusterer gets noise.
+# this, but OCFL's trigger cannot: sooner or later, some round is a little warmer than the one before. So the trigger fires, and the clusterer gets noise.
 #
 # Could one do better? The next cell computes three cases, supposing the same gap $g$:
 #
@@ -498,7 +498,7 @@ print(
 )
 
 # %% [markdown]
-# No row comes near to an ε of 1: not the small last layer (first row), and not a single round (last column). A large network is
+# No row comes near an ε of 1: not the small last layer (first row), and not a single round (last column). A large network is
 # the farthest from it. The last two lines show that large clusters help a trusted server. Differential privacy is therefore used
 # where there are very many clients. Such systems also draw a few clients per round, which lowers ε further.
 #
@@ -599,7 +599,7 @@ plots.show(
 )
 
 # %% [markdown]
-# With the defaults, clusters of one stand out, and clusters of five and ten cannot be told apart here. A model of five clients
+# With the defaults, clusters of one stand out, and clusters of five and ten differ little. A model of five clients
 # has seen five times as many images, and it is a mean. Both may weaken the attack, and we did not separate them. This is what the
 # papers mean by the risk of singled-out clusters. Look at the lower left, too: an attacker who may accuse only a few wrongly
 # finds hardly any member, in clusters of
@@ -727,15 +727,15 @@ for name, (curves, labels) in scenes.items():
 #
 # - **Join.** Attribution works: the newcomers find their group in OCFL, and they need one round for it. The other methods that cluster find it, too. Before the change, the newcomers use what they have: in OCFL, the model from which the clustering began, and in
 #   EMD-CFL an untrained one.
-# - **Random.** All methods that cluster reach the oracle, only later. One client comes for the first time in round 10. EMD-CFL's
+# - **Random.** All methods that cluster reach about the accuracy of the oracle, but later. One client comes for the first time in round 10. EMD-CFL's
 #   clusters are not complete even then, since it measures a pair of clients when both are there. So clients of one group have
 #   different labels. But their models are means over nearly the same clients, and the accuracy hardly suffers.
 # - **Late group.** Here, one-shot clustering has a problem. There is no cluster for the newcomers, but attribution must choose one. All late clients join a cluster of the first group, and share its model. (HDBSCAN had found two clusters in the
 #   first group before, and had left one client out as noise, which is a cluster of its own here.) In the end, both groups are below the oracle. IFCA had a second model in reserve, and EMD-CFL compares each new pair.
-# - **Drift.** OCFL and EMD-CFL decide once, OCFL per client and EMD-CFL per pair. The client that has changed stays where it was, and ends 32 and 43 points below the oracle. FedAvg does much better, since its
-#   model knows both groups. IFCA asks in every round.
+# - **Drift.** OCFL and EMD-CFL decide once, OCFL per client and EMD-CFL per pair. The client that has changed stays where it was, and ends 32 and 43 points below the oracle. FedAvg ends as high as the oracle (0.95), probably since its
+#   model has been trained on both groups. IFCA asks in every round.
 # - **Again.** OCFL that clusters again ends within 2 points of the oracle in *late group* and in *drift*. In *drift*, the change comes just before a clustering, which is the best case. With another `change`, the client
-#   keeps the wrong model until the next clustering. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
+#   keeps the wrong model until the next clustering. Each clustering takes one round in which no model improves. It may also be risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with 2 of 20 seeds (the last
 #   claim below).
 #
 # One client with 50 or 60 test images is not much, so look at the claims for other seeds. [Report 95](95_report_emd_cfl.ipynb)
@@ -746,7 +746,7 @@ for name, (curves, labels) in scenes.items():
 # ## What we saw
 #
 # - The signs of the output biases tell which classes are frequent at a client. Where groups have separate classes, these are all of its classes.
-# - One client that lies can spoil the mean of its group. Clipping or the median repair most of it.
+# - One client that lies can spoil the mean of its group. Clipping or the median prevents nearly all of it.
 # - Noise destroys the clusters long before ε is small enough for a promise. A formula says roughly at which noise.
 # - Clients in clusters of one suffer more from the noise than clients in the true groups, and they are easier to attack.
 # - Clusters that are found once do not follow a client that changes its group. Clustering again follows it, and also finds a group that comes late.

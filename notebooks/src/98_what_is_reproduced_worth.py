@@ -26,7 +26,7 @@
 # **In short.** A *placebo* compares each published number with our runs of another scenario. For k-means, nearly all scores of OCFL's Table 1
 # are reproduced, and more than half of the wrong ones pass as well. For affinity propagation, fewer than half are reproduced, but hardly a
 # wrong one passes. So a high share is not a high lead: both methods lead their placebo by about as much. What the lower share told us is another thing.
-# These numbers come out with a wrong sign alone, so the authors' code probably had this sign. Behind other reproduced numbers stand a single round, a threshold that belongs to another quantity, or a score that
+# These numbers come out only if the sign of the similarities is wrong, so the authors' code probably had this sign. Other results come out again and say little, since they rest on a single round, on a threshold that belongs to another quantity, or on a score that
 # rewards noise. Hardly any accuracy, F1 or explanation of a paper's table was run at its scale, so this report cannot say how many of them come out again.
 
 # %%
@@ -65,13 +65,13 @@ full = [past for past in full if "OCFL-AFF" in past.summary]  # with all variant
 
 # %% [markdown]
 # **The rule.** A published number is *reproduced* if the 90 % t-interval of our mean over seeds lies within $\delta_2$ of it, and
-# our mean within $\delta_1$. For scores, the margins are 0.01 and 0.05; for rounds, 0.5 and 1. [The ledger](90_ledger.ipynb) has the rule in code, and tests it.
+# our mean within $\delta_1$. For scores, $\delta_1 = 0.01$ and $\delta_2 = 0.05$; for rounds, 0.5 and 1. [The ledger](90_ledger.ipynb) has the rule in code, and tests it.
 #
 # **The placebo.** We take a published number of scenario $s$, and our runs of another scenario $s'$ of the same table, method and
 # measure. Then we ask the same rule. Let $P_{s s'}$ be the share of the numbers of $s$ that pass with the runs of $s'$. The *right* share is the
 # mean of the diagonal, and the *placebo* is the mean of all other entries. Their difference is what the answer knows about its scenario.
 #
-# **Intervals.** The numbers of a scenario are not independent: RAND, AMI and COM come from the same runs. So the bootstrap draws whole scenarios
+# **Intervals.** The numbers of a scenario are not independent: RAND, AMI and COM, three measures of agreement with the true groups, come from the same runs. So the bootstrap draws whole scenarios
 # with replacement, as Snijders and Borgatti draw the nodes of a network. It takes the rows and the columns of $P$ that
 # belong to them. All intervals of shares are 90 % intervals of 4,000 such draws.
 #
@@ -126,8 +126,8 @@ for table, rows in compared.groupby("table"):
 # - **The rule can tell scenarios apart.** In Table 1, the lead of the right scenario is above 0 for every method, with its whole interval. In the table of rounds
 #   it is so for two of four.
 # - **A high share is not a high lead.** k-means has the highest share and the highest placebo. Affinity propagation has the lowest share, and about the same lead.
-# - **A low placebo can have a simple cause.** With its wrong sign, affinity propagation finds clusters whose agreement with the truth depends on the sizes of the groups. The diamond compares scenarios
-#   with groups of the same sizes only. For affinity propagation it lies far right of the square, and its interval is wide, because there are few such pairs. So its answers tell group sizes apart, and hardly more.
+# - **A low placebo can have a simple cause.** With its wrong sign (explained below), affinity propagation finds clusters whose agreement with the truth depends on the sizes of the groups. The diamond compares scenarios
+#   with groups of the same sizes only. For affinity propagation it lies far right of the square, and its interval is wide, because there are few such pairs. So its answers tell group sizes apart. The pairs are too few to say whether they tell more.
 #
 # How wrong are intervals that treat each number as independent? The next cell compares their widths.
 
@@ -171,7 +171,7 @@ print("lead of the right scenario, by the factor of the margins")
 print(lead.round(2).rename_axis(index=None, columns=None).to_string())
 
 # %% [markdown]
-# With margins five times as wide, nearly all scenarios pass for k-means and HDBSCAN, right or wrong, and the word means nothing. Half of our margins would have given k-means and HDBSCAN a larger lead. We do not
+# With margins five times as wide, nearly all scenarios pass for k-means and HDBSCAN, right or wrong, and the word means nothing. Margins half as wide would have given k-means and HDBSCAN a larger lead. We do not
 # change them for that, because a margin that is chosen by its result is no margin. It should be fixed before the first run.
 #
 # At the *reduced* scale (`scale = "reduced"`), there is no lead to speak of:
@@ -185,7 +185,7 @@ for name in ("1", "2"):
     print(f"reduced scale, Table {name}: {told}, lead {row.share['lead']:+.0%} {ends}")
 
 # %% [markdown]
-# This is why the kit calls no number of the reduced scale *reproduced*. "Agrees (reduced)" carries, in these tables, no information about its scenario that we can find.
+# This is why the kit calls no number of the reduced scale *reproduced*. "Agrees (reduced)", the ledger's word for a number that passes at this scale, carries no information about its scenario that we can find in these tables.
 #
 # ## A score that is a mean over rounds
 #
@@ -227,7 +227,7 @@ print(f"perfect clusters in round 21 have the RAND {late / papers.ocfl.TABLE_ROU
 # For k-means and HDBSCAN on our two data sets, each printed RAND is the printed round, written in another way. AMI and COM follow as well if the groups
 # are the true ones. Three measures then repeat one column of small integers. Most of these are 2, 3 or 4, so wrong scenarios pass.
 #
-# A count of reproduced numbers should therefore count facts. The next cell counts in three ways.
+# A count of reproduced numbers should therefore count facts. The next cell counts in two ways: each number in every table, and each fact once.
 
 # %% tags=["hide-input", "nbval-check-output"]
 good, once = book["status"].eq("reproduced"), counting.count_once(book)
@@ -246,7 +246,7 @@ for name, which in lines.items():
 
 # %% [markdown]
 # Numbers whose seeds are all equal have an interval without width. The t-interval says nothing there: three equal integers are no proof that the
-# fourth is the same. (The columns also do not have what their names say: [90](90_ledger.ipynb#a-wrong-truth) computes them by the names and by the rules of the authors' code.)
+# fourth is the same. (The columns also do not contain what their names say: [90](90_ledger.ipynb#a-wrong-truth) computes them by the names and by the rules of the authors' code.)
 #
 # ## A wrong sign
 #
@@ -291,7 +291,7 @@ print(f"within the wide margin of our mean with the right sign: {near.sum()}")
 #
 # ## A threshold that belongs to another quantity
 #
-# EMD-CFL's paper tuned the thresholds of PACFL and FedClust with the true clusters, in favour of these baselines (its section 4.3), and for the code of its comparison. This code compares other quantities than the methods' own papers:
+# EMD-CFL's paper tuned the thresholds of PACFL and FedClust with the true clusters, in favour of these baselines (its section 4.3). They fit the code of its comparison, which compares other quantities than the methods' own papers:
 # standardised pixels of validation images, and whole models. The records keep what was compared, so the ARI at *every* threshold follows. Figure 5 has both versions of a
 # method twice: at the printed threshold, and each at its own best one.
 
@@ -321,12 +321,12 @@ print("the order of the versions is turned round for:", "; ".join(np.array(cut_l
 
 # %% [markdown]
 # For PACFL on the backdoor, the order of the two versions is turned round. At the printed threshold, the version as intended looks broken, and at its own it finds all groups at the paper's scale. For FedClust, no order is
-# turned, and in three of four cases the distance between the versions shrinks. So a threshold can be compared only in its own unit. The best thresholds were chosen with the true groups, so they are upper bounds for both
+# turned, and in three of four cases the distance between the versions shrinks. So a threshold can be compared only in its own unit. The best thresholds were chosen with the true groups, so the ARIs at them are upper bounds for both versions
 # ([the results page](results.md) has the ranges).
 #
 # ## A score that rewards noise
 #
-# OCFL's extended paper scores explanations by deletion and by *insertion*: how sure is a model when the pixels that a map calls important come first? Its cluster models have higher scores than one model for all, and so do
+# OCFL's extended paper scores explanations by deletion and by *insertion*: how sure is a model when the pixels that a map calls important come first? Its cluster models have a higher insertion than one model for all, and so do
 # ours. Does the map matter? Figure 6 repeats the comparison with other maps, among them noise. One run is left out:
 # on a part of CIFAR-10, FedAvg's model is right for 12 % of the images, so that there is nothing to explain.
 
@@ -364,7 +364,7 @@ for measure, gain in gains.items():
 #
 # ## A moment that does not matter
 #
-# One contribution of OCFL is the moment of clustering: it waits until the temperature rises. Table 2 prints this round, and our rounds are reproduced in a few cases. But what if the server does not wait at all?
+# One contribution of OCFL is the moment of clustering: it waits until the temperature rises. Table 2 prints this round, and 19 to 38 % of these rounds are reproduced, depending on the method. But what if the server does not wait at all?
 # For eight scenarios at the papers' scale, the distances of round 1 were kept. Figure 7 shows the largest distance within a true group beside the smallest between two groups.
 
 # %%
@@ -429,7 +429,7 @@ plots.show(
     figure,
     8,
     "Published numbers of four papers and a tutorial, by what they are of, and by the largest scale at which we have runs for them. Tables that repeat numbers of others are counted again.",
-    "Six stacked bars. Only that of clusters of clients has a large part at the papers' scale. Distances, accuracies, F1 and explanations have a small one. FedCRef's classes are not run at all.",
+    "Six stacked bars. Only that of clusters of clients has a large part at the papers' scale. Explanations, F1, accuracies and others have a small one. FedCRef's classes are not run at all.",
 )
 
 # %% tags=["nbval-check-output"]
@@ -461,7 +461,7 @@ print(
 )
 
 # %% [markdown]
-# In the last two counts, a claim has five runs, so that one run in which it is false is enough for *fewer than 19 of 20*. One claim was counted with two other implementations. The claims of the appendices were counted on the seeds 0 to 19, and we had looked at some of these when we wrote the claims. They are worth less than the others.
+# In the last two lines, a claim has five runs, so that one run in which it is false already counts as *fewer than 19 of 20*. One claim was counted with two other implementations. The claims of the appendices were counted on the seeds 0 to 19, and we had looked at some of these when we wrote the claims. They are worth less than the others.
 #
 # ## Limits
 #
@@ -480,12 +480,12 @@ print(
 # |---|---|
 # | the placebo, with an interval over scenarios | the highest share had the highest placebo |
 # | the number of facts, not of cells | three measures repeat one round |
-# | the protocol of each number | a mean over rounds hides when from what |
+# | the protocol of each number | a mean over rounds mixes the moment of the clusters with their quality |
 # | each method as published and as intended | a wrong sign is reproduced, too |
 # | each threshold in its own unit, with its range | an order was turned round |
-# | the same score for noise | insertion rises without a map |
+# | the same score for noise | insertion rises with noise, too |
 # | the result without the step that is new | round 1 suffices |
-# | what was not run, by kind of number | hardly any accuracy was |
+# | what was not run, by kind of number | hardly any accuracy was run at the papers' scale |
 #
 # ## References
 #
