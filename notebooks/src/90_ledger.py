@@ -76,7 +76,7 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 #
 # Each published number gets one of six answers at each scale: *reproduced*, *close*, *differs*, *inconclusive*,
 # *single run*, or *not run*. The next section gives the rule. A run at the reduced scale reproduces nothing. There, the first
-# answer is called *agrees (reduced)* in [`data/ledger.csv`](../data/ledger.csv), and the others have the same addition. In the book, that link is a page
+# answer is called *agrees (reduced)* in [`data/ledger.csv`](../data/ledger.csv), and all others but *not run* have the same addition. In the book, that link is a page
 # on which every number can be searched and sorted, and shows the command that makes it again.
 # Numbers that the authors' own code does not produce get no answer. They are marked *produced by no code*
 # ([08b](08b_tutorial_022_controls.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
@@ -88,8 +88,9 @@ for scale in ("paper's", "reduced"):
     print(f"{scale:8s} scale: {(ran['scale'] == scale).sum():4d} of {len(book)} numbers have runs")
 
 # %% [markdown]
-# In Figure 1, look first for the light grey. It marks the numbers that nobody has run in this kit. Tables of which no
-# number has been run share one bar per paper.
+# In Figure 1, look first for the light grey. It marks the numbers for which the kit has no run of the same scenario. Tables of which no
+# number has been run share one bar per paper. FedCRef's runs ([report 96](96_report_fedcref.ipynb)) use other images than
+# its paper, so they count for no number.
 
 
 # %% tags=["hide-input"]
@@ -145,11 +146,11 @@ for name, rows in kinds.items():
 # - **not run** if we have no run of its scenario.
 #
 # The margins $(\delta_1, \delta_2)$ depend on the kind of number. They are (0.01, 0.05) for a score, (0.5, 1) for a round,
-# (0.25, 2) for a percentage, and (0.5, 2) for a number of clusters. Half a unit of the last printed digit is added to both,
+# (0.25, 2) for a percentage, (0.5, 2) for a number of clusters, and (0.25, 0.5) for an average rank. Half a unit of the last printed digit is added to both,
 # except for rounds, which are counted and not rounded.
 #
-# A *dash* in the score tables of OCFL means that all clients stayed one cluster from the first round to the last. Only the
-# same outcome in every seed reproduces a dash, and it reproduces nothing else. Table 2 can have a round for such a run: the
+# A *dash* in the score tables of OCFL means that all clients stayed one cluster from the first round to the last. A dash is reproduced
+# only if this happens in all of our seeds. A printed number is never reproduced if it happens in one of them. Table 2 can have a round for such a run: the
 # method looked for clusters in this round, and found one. Here is the rule in code:
 
 
@@ -263,7 +264,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. The
+# Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. In the OCFL tables, the
 # answer "reproduced" then says that a method finds the groups early *somewhere*. It does not say that this number came
 # out. A row with the circle far right of its square carries information about its scenario. Compare the rows of OCFL at the two scales: at the
 # papers' scale every circle is right of its square, and at the reduced scale few are. [The results page](results.md) prints the placebo
@@ -296,7 +297,8 @@ for scale, some in good.groupby("scale"):
 # independent. If a method finds exactly the true groups, RAND, AMI and COM are the same number.
 #
 # **Fourth test: what did the reduction change?** The reduced scale changes more than the size of the network. The next cell
-# lists each set of parameters that differ from the paper's, with the tables that it concerns.
+# lists each set of parameters that differ from the paper's, with the tables that it concerns. There, `draws` counts the draws per client, and `step`
+# the pixels that insertion and deletion change at a time.
 
 # %%
 reduced = book[~book["reduced_status"].isin(["not run", ledger.NO_CODE])]
@@ -306,7 +308,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
     print(textwrap.fill(differs, 96, initial_indent="    ", subsequent_indent="    "))
 
 # %% [markdown]
-# One of these changes decides a result. EMD-CFL has a threshold $\varepsilon$. Our copy of the paper has no number, and 0.1 is our assumption. The reduced
+# One of these changes decides a result. EMD-CFL has a threshold $\varepsilon$. Our copy of the paper does not give its value, and we assume 0.1. The reduced
 # runs use a smaller one, which was chosen after looking at the scores of the smaller network. The ARI of EMD-CFL in the
 # ledger rests on this choice. See [05b](05b_emd_cfl_controls.ipynb) and [its report](95_report_emd_cfl.ipynb).
 #
@@ -327,7 +329,7 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 # the light one is $\delta_2$. The shape of a mark is the answer of the rule. Each panel reaches three times $\delta_2$ to both
 # sides, and a small triangle at an edge stands for a mark that lies beyond it. A dash at the right edge says that the paper
 # prints a dash, and its colour is the answer. At the papers' scale,
-# OCFL's four variants have three seeds per scenario in Tables 1 and 2, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them.
+# OCFL's four variants have three seeds per scenario in Tables 1 and 2, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out. `data/ledger.csv` has them.
 
 # %% tags=["hide-input"]
 shown = detail[~detail["measure"].isin(["AMI", "COM", "clustering round"])]
@@ -358,7 +360,7 @@ if len(rounds):
     print(table.rename_axis(index=None, columns=None).to_string())
 
 # %% [markdown]
-# A wide line says that our seeds differ. Read the figures with three things in mind:
+# In Figures 3 and 4, a wide line says that our seeds differ. Read the figures and the table with three things in mind:
 #
 # - Sattler's number in a table of rounds (SCL) is the round of its *last* split. Its thresholds are lengths of updates, and
 #   a different network has updates of different lengths ([04](04_sattler_and_briggs.ipynb)).
@@ -369,7 +371,7 @@ if len(rounds):
 #
 # ## From a number to its runs
 #
-# The next table has one row per scenario. After each seed stands the end of the id of its record. In the notebook, it links to
+# The next table has one row per scenario. After each seed stands the end of the id of its record. A seed stands twice if two records share its methods. In the notebook, it links to
 # the record's folder in `data/results`. "Saved" is the share of local trainings
 # that methods asked for, but that the [lockstep](99_glossary.ipynb#lockstep) did not repeat. "Minutes" is the mean of the runs on a CPU.
 
@@ -478,7 +480,8 @@ if twins.empty:
     print(f"No method of {view.paper} has runs both as published and as intended.")
 
 # %% [markdown]
-# **With the defaults**, about half of the crosses of affinity propagation lie near their printed bars, and all lie to the left of their circles.
+# **With the defaults**, 19 of the 32 crosses of affinity propagation lie within 0.05 of their printed bars, and all lie to the left of their circles. Neither
+# sign gives the 0.66 that is printed for 30 clients in non-overlapping, imbalanced clusters ([report 93](93_report_ocfl.ipynb)).
 #
 # ## Numbers that are not what their column says
 #
@@ -496,7 +499,7 @@ if twins.empty:
 # - **Homogeneity** is $1 - H(U \mid V) / H(U)$: it is 1 if no found cluster mixes true clusters. A client alone is as homogeneous
 #   as can be.
 #
-# Computed by these names, many numbers differ from print. Four rules give them all. The file `cflkit/reproduce/papers/ocfl.py` keeps these rules apart from
+# Computed by these names, many numbers differ from print. Four rules give all numbers that our copy shows clearly. The file `cflkit/reproduce/papers/ocfl.py` keeps these rules apart from
 # the right measures:
 #
 # 1. RAND is the *adjusted* Rand index.
@@ -505,7 +508,8 @@ if twins.empty:
 # 4. Everything is averaged over rounds 1 to 50. Rounds before the clustering count. Rounds after the fiftieth do not, although the
 #    runs on CIFAR-10 have 80 and those on MedMNIST 75.
 #
-# The next cell counts agreement. It takes the printed numbers that our copy shows clearly and whose run is archived.
+# The next cell counts agreement. It takes the printed numbers that our copy shows clearly and whose run is archived. A dash counts as 0, so by name
+# the 26 dashes of COM disagree: a run that never clusters has a completeness of 1.
 
 # %% tags=["nbval-check-output"]
 true = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_corrected-table-1.csv")
@@ -532,7 +536,7 @@ for title, source, column in (
 # ### AMI
 #
 # What do the measures themselves say? First the AMI of OCFL-HDB, where it differs from print by more than 0.02. The column `truth` has
-# the number of clients in each true cluster. BloodMNIST, imbalanced, is there twice. The end of this section says why.
+# the number of clients in each true cluster. BloodMNIST, imbalanced, is there twice; the end of this section says why.
 
 # %% tags=["nbval-check-output"]
 both = printed.pivot(index=of_run, columns="measure", values="value").reset_index()
@@ -566,8 +570,8 @@ print(com[chosen_columns].mean().round(2).assign(scenarios=com.size()).to_string
 #
 # ### A wrong truth
 #
-# Last, a scenario that was scored against the wrong truth: BloodMNIST, overlapping, imbalanced, 30 clients. By its name it
-# has 7, 14 and 9 clients per cluster, and so it was scored. The archived partition has 10, 10 and 10.
+# Last, a scenario that was scored against the wrong truth: BloodMNIST, overlapping, imbalanced, 30 clients. Its name and
+# the authors' scores assume clusters of 7, 14 and 9 clients. The archived partition has 10, 10 and 10.
 
 # %% tags=["nbval-check-output"]
 blood = both[(both["dataset"] == "bloodmnist") & (both["clients"] == 30)]
@@ -586,7 +590,7 @@ print(wide.round(2).to_string())
 # ## What we saw
 #
 # - Figure 1 says how much of each table has been run, at which scale, and with what result. No run counts for the paper's
-#   scale unless it has the paper's parameters.
+#   scale unless it has the network, the data and the local training of the paper.
 # - The answer "reproduced" depends on the rule. The first test shows how much a generous one hides, and Figure 2 compares
 #   the answer with that for wrong scenarios. Read the distance and the interval of a number, not just its mark.
 # - A mistake in code can be reproduced as well as a result. So a ledger needs the method as published beside the method as

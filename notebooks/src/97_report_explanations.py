@@ -79,7 +79,7 @@ plots.show(
 
 # %% [markdown]
 # The three data sets on the right are those of ResNet34. There, the lower boxes follow the upper ones: what raises insertion raises
-# deletion, too. On Fashion-MNIST the two go together loosely. On MNIST, a higher insertion goes with a lower deletion, as it should. The
+# deletion, too. On Fashion-MNIST the two are hardly related. On MNIST, a higher insertion goes with a lower deletion, as one would wish. The
 # next cell prints the correlation of the two scores over clusters:
 
 # %% tags=["nbval-check-output"]
@@ -155,8 +155,8 @@ plots.show(
 # The ranks are those of the paper. But in its second diagram the *highest* deletion score has rank 1, and a high deletion score is bad (section 5.1).
 # Corrected, FedAvg is first, and three of OCFL's four methods are last.
 #
-# The paper concludes on "more meaningful explanations on the provided data samples" (section 7). The insertion scores of some methods
-# support that. The deletion scores say the opposite.
+# The paper concludes on "more meaningful explanations on the provided data samples" (section 7). By insertion, Figure 3 supports that for four methods:
+# Briggs, OCFL-MS, OCFL-KM and OCFL-HDB rank significantly better than FedAvg. By deletion with the lowest score first, all methods but Sattler rank significantly worse than FedAvg.
 
 # %%
 for name, found in (("insertion", by_insertion), ("deletion corrected", corrected)):
@@ -178,7 +178,8 @@ for measure, higher in (("insertion", True), ("deletion", False)):
     print(f"{measure}: {len(complete)} scenarios, {told}")
 
 # %% [markdown]
-# The last number counts the pairs that differ significantly.
+# The last number counts the pairs that differ significantly. By insertion the p-value is above 0.05, so no pairs are compared. By deletion the ranks as a whole
+# differ more than chance would let them, but no single pair differs significantly after Holm's correction.
 #
 # ### What is a map worth?
 #
@@ -206,12 +207,11 @@ plots.show(
 )
 
 # %% [markdown]
-# On BloodMNIST and PathMNIST the points lie on the diagonal: those maps are worth hardly more than noise. (The authors' step is not known,
-# and may favour insertion by up to two hundredths.) On the other three data sets most points lie above the diagonal, and some lie
-# below it.
+# On BloodMNIST and PathMNIST the points lie close to the diagonal: those maps are worth hardly more than noise. (The paper does not state its step, and a step
+# that does not divide the number of pixels favours insertion by up to two hundredths; see deviation 5.) On CIFAR-10 all points lie above the diagonal, and on MNIST and Fashion-MNIST all but a few.
 #
-# By the difference, OCFL-HDB has the best rank. Sattler and OCFL-MS have the same rank; the dot of the lower bar is OCFL-MS's. The next cell lists which methods differ significantly from FedAvg and which from each
-# other, and then the mean difference per data set. The archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
+# By the difference, OCFL-HDB has the best rank. Sattler and OCFL-MS have the same rank, 3.80. The lower bar belongs to OCFL-MS, and not to Sattler. The next cell lists which methods differ significantly from FedAvg and which from each
+# other, and then the mean difference per data set. By this measure, the archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
 
 # %%
 apart = tables.different_pairs(by_difference)
@@ -225,8 +225,8 @@ for name, row in means.loc[sets].iterrows():
 # %% [markdown]
 # ## Our runs
 #
-# Our runs at the reduced scale have compact networks and are trained like the reduced runs of the [report on OCFL](93_report_ocfl.ipynb). They are
-# explained in sixteen steps (`params/explanations/reduced/`).
+# Our runs at the reduced scale have compact networks and are trained like the reduced runs of the [report on OCFL](93_report_ocfl.ipynb). Their insertion
+# and deletion curves have sixteen steps (`params/explanations/reduced/`).
 #
 # At the paper's scale, `python -m cflkit run notebooks/07b_explanations_controls.ipynb -f
 # notebooks/params/explanations/paper/mnist_15_nonoverlapping_balanced.yaml` trains the paper's network on MNIST and explains it. The training
@@ -256,10 +256,10 @@ print(f"other clusters at the end in {(~agree).sum()} of {len(agree)} pairs of r
 
 # %% [markdown]
 # Where they differ, the two sets of runs are two draws of one experiment. They were made by different versions of the kit, which may round
-# differently. [Report 93](93_report_ocfl.ipynb#scatter-that-no-seed-causes) shows that rounding alone can change the clusters where classes overlap. Nine of the 25 pairs have disjoint classes, though. Eight of these are of methods with which it did not try rounding: Sattler's, Briggs' and OCFL-AFF as published. The ninth is OCFL-MS.
+# differently. [Report 93](93_report_ocfl.ipynb#scatter-that-no-seed-causes) shows that rounding alone can change the clusters where classes overlap. Nine of the 25 pairs have disjoint classes, though. Eight of these are of methods for which that report did not test rounding: Sattler's, Briggs' and OCFL-AFF as published. The ninth is OCFL-MS.
 #
-# Look at the baseline before you compare with it. A FedAvg model at chance level (about 0.1 with ten classes) answers the same for every
-# image. It has nothing to explain, and its areas equal its constant confidence. On the CIFAR-10 subset this is what happened: FedAvg did
+# Look at the baseline before you compare with it. A FedAvg model at chance level (about 0.1 with ten classes) may give the same answer for every
+# image. Then it has nothing to explain, and its areas equal its constant confidence. On the CIFAR-10 subset this is what happened: FedAvg did
 # not learn in its 50 rounds, and "Briggs as published" never clustered and has the same model. Sattler's models
 # have hardly learned, and their maps are also zero. The next cell names such runs. It also
 # prints the share of their GradCAM maps that are zero everywhere.
@@ -316,7 +316,7 @@ for measure in ("insertion", "deletion"):
         print(f"{measure:10s} {name:14s} {told}")
 
 # %% [markdown]
-# A point far from the diagonal need not be a slip: our networks, images and steps differ (deviations 5 and 11).
+# A point far from the diagonal need not be an error: our networks, images and steps differ (deviations 5 and 11).
 #
 # Does clustering raise insertion and lower deletion? The answer needs a comparison with maps that know nothing.
 #
@@ -364,13 +364,14 @@ for measure, gain in gained.items():
 
 # %% [markdown]
 # The numbers are means over runs, with the smallest and the largest. With the committed runs at the reduced scale,
-# insertion rises, as in the paper. Deletion rises as well, and does not fall. Both rise with noise, too. What has grown is the models'
+# insertion rises, as in the paper. Deletion rises as well, although a low deletion is good. Both rise with noise, too. What has grown is the models'
 # confidence in half-erased images. One possible reason is that a cluster's model has fewer classes to choose from. We have not tested it. In the difference little is left, and the
 # runs disagree about its sign: it is above 0 in about half of them.
 #
 # ### How large are the differences?
 #
-# Figure 7 shows insertion − deletion itself, the mean over runs, for FedAvg (hollow) and OCFL-HDB (filled). The line at 0 is noise.
+# Figure 7 shows insertion − deletion itself, the mean over runs, for FedAvg (hollow) and OCFL-HDB (filled). The line at 0 is noise. The five kinds of maps are those of [07b](07b_explanations_controls.ipynb): GradCAM,
+# GradCAM of an untrained network, random noise, a blob in the centre of the image, and the brightness of the image itself.
 
 # %%
 pairs = by_run["difference"].groupby(level=["dataset", "method", "map"], sort=False).mean()
@@ -412,8 +413,8 @@ for where, layer in (("after ReLU", None), ("before ReLU", "features.7")):
         print(f"{where:12s}", ", ".join(f"{name} {gap:+.2f}" for name, gap in gaps.items()))
 
 # %% [markdown]
-# Before the ReLU, a unit is negative where it sees nothing. A negative weight times a negative value speaks *for* the class, so the background
-# around the digit lights up. In this run, clustering raises the difference after the ReLU, and lowers it before. It is one seed.
+# We think of this reason, which we did not test: before the ReLU, a unit can be negative where it sees nothing. A negative weight times a negative value speaks *for* the class, so the background
+# around the digit may light up. In this run, clustering raises the difference after the ReLU, and lowers it before. It is one seed.
 #
 # ### The ranks of Figure 8, published and ours
 #
@@ -463,7 +464,7 @@ for kind in ("GradCAM", "noise"):
 # The paper compares such maps by eye, "for demonstration purposes only", and finds those of OCFL-KM, -MS and -HDB more cohesive, with fewer artefacts (section 5.2). Our two pictures are too few to agree or disagree.
 #
 # These are the paper's three clients again, as in its Figures 5 and 16. Each row is an image and each column a method. A title has the
-# model's answer and its probability. The answer is wrong where it differs from the class on the left; it is then orange as well. The first
+# model's answer and its probability. A wrong answer differs from the class on the left, and its title is orange. The first
 # picture has BloodMNIST rebuilt from its source (compact network with BatchNorm, 50 rounds). Here a map can be compared with what one
 # sees.
 #
@@ -473,8 +474,8 @@ for kind in ("GradCAM", "noise"):
 #
 # ![A grid of three photographs by nine methods. For FedAvg, Sattler and Briggs as published no image has a map. FedAvg and Briggs as published answer 6 with probability 0.13 three times, and Sattler answers 5, 5 and 7. The first photograph, class 3, is answered 3 by OCFL-AFF as published alone; under OCFL-MS it is covered by one even colour. The second, class 6, is answered 6 by FedAvg, Briggs as published and OCFL-MS. The third, class 7, is answered 7 by all but FedAvg and Briggs as published, and the maps of OCFL-KM, -AFF, -MS and -HDB lie on the sand below the horse.](../figures/07_explanations-cifar10-subset-nonoverlapping-balanced-m15-seed0-6b9a3f73.png)
 #
-# **Picture B.** A subset of CIFAR-10, the run whose FedAvg did not learn. A bare photograph has a zero map: the model has nothing to show.
-# The even yellow square under OCFL-MS is a constant map, which is 1 everywhere after division by its maximum. A zero map means that no channel speaks for the answer, and a constant map that the model ignores the image; they are not saliency. OCFL-HDB is wrong on two of three images. Nothing follows from this picture about clustering.
+# **Picture B.** A subset of CIFAR-10, the run whose FedAvg did not learn. Where there is a bare photograph, the map is zero everywhere: no channel speaks for the answer.
+# The even yellow square under OCFL-MS is a constant map, which is 1 everywhere after division by its maximum. Neither kind of map shows which pixels matter. OCFL-HDB is wrong on two of three images. Nothing follows from this picture about clustering.
 
 # %% [markdown]
 # <a id="at-the-papers-own-scale"></a>
@@ -482,7 +483,8 @@ for kind in ("GradCAM", "noise"):
 # ## At the paper's own scale
 #
 # One [whole run of OCFL](93_report_ocfl.ipynb#a-whole-run) has the paper's network, data and training. Its models were explained as those of the other runs. Its three methods found the same clusters in the same
-# round, so that they have the same three models. The authors' methods have a training each. So the next cell prints our one column beside three of theirs, for the three sources of images.
+# round, so that they have the same three models. The authors' methods have a training each. So the next cell prints our one column beside three of theirs, for the three sources of images. Their numbers come from the archive: the paper shows them as boxes
+# (Figures 6 and 7), and the out-of-cluster ones only as ranks (Figure 17).
 
 # %% tags=["nbval-check-output"]
 at_full_scale = every["paper"]
@@ -499,12 +501,12 @@ of_maps = maps.scores(at_full_scale).query("method == 'OCFL-HDB'")
 print(of_maps.groupby("map", sort=False)[MEASURES].mean().round(2))
 
 # %% [markdown]
-# Each printed column is the mean over the clusters of one training of the authors, and ours is one training as well. So single trainings stand beside each other. Three things can be read.
+# Each column of theirs has the means over the clusters of one training, and ours is of one training as well. So single trainings are compared, and the differences may be chance. We see three things.
 #
-# - **The clusters are found, and the numbers of Figure 6 are not.** In-cluster, our insertion is lower by 0.2 and our deletion higher by 0.3 to 0.4. Only the scores of the
-#   orchestrator's images, of which most are of classes that a cluster never saw, are within 0.1 of the printed ones.
-# - **GradCAM is hardly better than noise.** Insertion minus deletion is 0.04 for GradCAM and 0.02 for noise. The blob in the centre and brightness are far
-#   better than both, as at the reduced scale.
+# - **Our run finds the true clusters, but its in-cluster scores differ from the authors'.** Our insertion is lower by 0.2 and our deletion higher by 0.3 to 0.4. Only the scores of the
+#   orchestrator's images, of which most are of classes that a cluster never saw, are within 0.1 of theirs.
+# - **GradCAM is hardly better than noise.** Insertion minus deletion is 0.04 for GradCAM and 0.02 for noise. (Noise is not at 0: a step of 20 does not divide the 784 pixels, which favours insertion; see deviation 5.) The blob in the centre and brightness are far
+#   better than both. This is not as at the reduced scale: there GradCAM was far better than noise on MNIST, and the blob only a little better than GradCAM (Figure 7).
 # - **The layer may be the reason.** The paper does not name it. The next cell has the same models, explained once more by the *first* convolution, before its ReLU.
 
 # %% tags=["nbval-check-output"]
@@ -518,7 +520,7 @@ for where, scores in of_layers.items():
     print(f"{where:30s}", *(f"{name} {value:.2f}" for name, value in means.items()))
 
 # %% [markdown]
-# With the first convolution, the scores are near the printed ones. So an early layer may be what the authors explained, which only their code could tell. It is one
+# With the first convolution, the in-cluster scores are within about 0.06 of the authors'. So they may have explained an early layer. Only their code could tell. It is one
 # training, and the two rows differ not only in the layer: one map is of the values after the ReLU, and the other of those before it. This network has no pooling, so the maps of all its layers have the pixels of the image.
 #
 # ## Deviations from the paper
@@ -546,7 +548,7 @@ print(", ".join(f"{name} {mean:.2f}" for name, mean in far.mean().items()))
 #    in RISE's code. This favours insertion over deletion by up to two hundredths. At the reduced scale the step divides it.
 # 6. **Equal pixels** are in random order, so that a map which is zero everywhere is worth as much as noise. RISE's code leaves that to its
 #    sorting.
-# 7. **Samples** are drawn without replacement from the union of the clients' test sets, `sample_size` of them. In Algorithm 2 ζ is a share;
+# 7. **Samples** are drawn without replacement from the union of the clients' test sets, `sample_size` of them. The paper calls the size of the sample ζ. In Algorithm 2 it is a share;
 #    in the text it is 350, or 180 for BloodMNIST. The paper concatenates the test sets, whose images clients of a cluster share. Here each
 #    image counts once.
 # 8. **Area of the mean curve, mean of the areas.** The paper (footnotes 9 and 11) averages curves over a batch and takes one area, to be
@@ -555,7 +557,7 @@ print(", ".join(f"{name} {mean:.2f}" for name, mean in far.mean().items()))
 # 9. **Deletion's ranks** are printed with the highest first (Figure 8), and the ledger has them in the same order. Figure 3 above has both orders.
 # 10. **Out-of-cluster ranks** (Figure 17). A method that never clustered has no score, and the authors' tests answered that with NaN.
 #     `stats.compare` refuses missing scores. We rank five methods where all have some. The ledger has the scores, not these ranks.
-# 11. **Scale.** All runs above but one have compact networks, fewer images and, for BloodMNIST and CIFAR-10, other images than the paper's. PathMNIST
+# 11. **Scale.** All our runs but that at the paper's own scale have compact networks, fewer images and, for BloodMNIST and CIFAR-10, other images than the paper's. PathMNIST
 #     has not been run. The next cell counts what there is.
 
 # %%

@@ -39,7 +39,7 @@
 # | $t$ | A round. Formulas and code count rounds from 0; figures, tables and records count them from 1. | whole number | [01](01_federated_averaging.ipynb) |
 # | $n_i$ | The number of training samples of client $i$. | whole number | [01](01_federated_averaging.ipynb) |
 # | $n$ | In 01, the sum of all $n_i$. The letter has other meanings in 02, 04, 05 and 06. | whole number | [01](01_federated_averaging.ipynb) |
-# | $\theta$ | The trainable parameters of a model, in one vector. In FedCRef's paper and in 06b, the threshold $\vartheta$ has the same letter. | $[P]$ | [01](01_federated_averaging.ipynb) |
+# | $\theta$ | The trainable parameters of a model, in one vector. In FedCRef's paper, in 06b and in 96, the threshold $\vartheta$ has the same letter. | $[P]$ | [01](01_federated_averaging.ipynb) |
 # | $\theta^t$ | The model that clients receive in round $t$. | $[P]$ | [01](01_federated_averaging.ipynb) |
 # | $\theta_i^t$ | The model that client $i$ has after its local training in round $t$. | $[P]$ | [01](01_federated_averaging.ipynb) |
 # | $f_i(\theta)$ | The mean loss of the model $\theta$ over the training samples of client $i$. | loss | [01](01_federated_averaging.ipynb) |
@@ -122,7 +122,7 @@
 # | $e_k^{\,iq}$, $e_k^{\,jr}$ | The errors of the networks of two local clusters on image $k$ of $q$. The paper writes $E_{jp \to iq}$ for the vector of errors of a network of client $j$ on the images of $q$. | numbers in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $d_k$ | The absolute difference of these two errors. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\tilde d_k$ | The difference $d_k$ after min-max scaling over all images $l$ of the local cluster. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $\vartheta$ | In FedCRef, the largest scaled difference that counts as small. The paper and 06b write $\theta$, which elsewhere is a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
+# | $\vartheta$ | In FedCRef, the largest scaled difference that counts as small. The paper, 06b and 96 write $\theta$, which elsewhere is a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\alpha$ | In FedCRef, the share of images whose difference must be small: 0.75. The package's option `alpha` has it in per cent: 75. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedOpt is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb), [96](96_report_fedcref.ipynb) |
@@ -186,7 +186,7 @@
 #
 # | letter | meanings |
 # |---|---|
-# | $\theta$ | the parameters of a model; the threshold of FedCRef in its paper and in 06b (06 writes $\vartheta$) |
+# | $\theta$ | the parameters of a model; the threshold of FedCRef in its paper, in 06b and in 96 (06 writes $\vartheta$) |
 # | $\alpha$ | the concentration of a Dirichlet distribution (02); the share of images that must agree (06); the weights of GradCAM (07) |
 # | $T$ | the temperature (03, 04); the transport plan (05); the number of rounds (10); the last round in Algorithm 1 of the OCFL papers |
 # | $C$ | the fraction of clients that train (01); the largest norm of an update (10) |
@@ -226,16 +226,16 @@
 # <a id="active-client"></a>**Active client** (FedCRef). An active client still trains its own networks and refines its
 # local clusters. It becomes inactive when a refinement changes few of its samples. See [06b](06b_fedcref_controls.ipynb).
 #
-# <a id="affinity-propagation"></a>**Affinity propagation.** Affinity propagation is a clusterer that takes similarities
-# and chooses the number of clusters itself. Each cluster has an [exemplar](#exemplar). See
+# <a id="affinity-propagation"></a>**Affinity propagation.** Affinity propagation is a clusterer (an algorithm that makes clusters)
+# that takes similarities and chooses the number of clusters itself. Each cluster has an [exemplar](#exemplar). See
 # [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="agglomerative-clustering"></a>**Agglomerative clustering.** Agglomerative clustering begins with every point
 # alone and repeatedly merges the two nearest groups. A threshold, or a number of clusters, says when to stop. See
 # [04b](04b_an_autopsy.ipynb).
 #
-# <a id="ami"></a>**AMI** (adjusted mutual information). AMI measures the agreement of two groupings by information
-# theory. It is 1 for the same grouping, and near 0 for random ones. See [90](90_ledger.ipynb), and the
+# <a id="ami"></a>**AMI** (adjusted mutual information). AMI measures the agreement of two groupings by their
+# mutual information. It is 1 for the same grouping, and 0 on average for random ones. See [90](90_ledger.ipynb), and the
 # [formula](#measures).
 #
 # <a id="ari"></a>**ARI** (adjusted Rand index). ARI measures the agreement of two groupings by pairs of members. It is
@@ -359,8 +359,8 @@
 # a merge is the distance of the two groups. See [04](04_sattler_and_briggs.ipynb).
 #
 # <a id="differential-privacy"></a>**Differential privacy.** A mechanism is differentially private if each outcome has
-# nearly the same probability, whichever data one client has. The number ε bounds how much these probabilities differ.
-# Here it protects all data of a client (client level). With *local* privacy, each client adds its own noise; with *central*
+# nearly the same probability, whichever data one client has. The number ε bounds how much these probabilities differ:
+# one is at most $e^\varepsilon$ times the other, up to a small probability δ. Here it protects all data of a client (client level). With *local* privacy, each client adds its own noise; with *central*
 # privacy, a trusted server adds it to means. See [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="dirichlet-split"></a>**Dirichlet split.** A Dirichlet split divides the samples of each class among the
@@ -372,7 +372,7 @@
 # [06](06_fedcref.ipynb).
 #
 # <a id="divergence-matrix"></a>**Divergence matrix** ($\Gamma$). The divergence matrix has the cosine distances of all
-# pairs of clients' updates. True clusters appear as blocks of small values on its diagonal. See
+# pairs of clients' updates. If the clients are sorted by true cluster and the updates tell the clusters apart, these appear as blocks of small values on its diagonal. See
 # [03](03_ocfl_temperature.ipynb).
 #
 # <a id="draws"></a>**Draws.** The number of draws says how many times a client draws a sample from the pool. In the
@@ -416,7 +416,7 @@
 # [11](11_clients_that_come_and_go.ipynb).
 #
 # <a id="fine-tuning"></a>**Fine-tuning.** A client fine-tunes the shared model by training it further on its own data. It
-# is the simplest way to personalise a model. See [03b](03b_ocfl_controls.ipynb).
+# is a simple way to personalise a model. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="friedman-test"></a>**Friedman test.** The Friedman test ranks the methods in every scenario. Then it tests
 # whether the average ranks could differ by chance alone. See [97](97_report_explanations.ipynb).
@@ -431,7 +431,7 @@
 # comparison for FedCRef. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="gradcam"></a>**GradCAM.** GradCAM makes a saliency map from the channels of a convolution. Each channel has a
-# weight: the mean gradient of the class's score with respect to the channel. See
+# weight: the mean gradient of the class's score with respect to the channel. The map is the weighted sum of the channels, with negative values set to 0. See
 # [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="gradient-and-parameter-bounds"></a>**Gradient and parameter bounds** (EMD-CFL). By the paper's Theorem 2.4 (after Fallah et al., 2020), the distance between
@@ -478,29 +478,29 @@
 # code holds several such pairs. See [01](01_federated_averaging.ipynb) and [02](02_when_clients_disagree.ipynb).
 #
 # <a id="johnson-lindenstrauss"></a>**Johnson–Lindenstrauss lemma.** The lemma says that a [random
-# projection](#random-projection) to fewer dimensions nearly keeps the distances between points. See
+# projection](#random-projection) to fewer dimensions nearly keeps the distances between points, with high probability, if there are not too few dimensions. See
 # [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="k-means"></a>**k-means.** k-means is a clusterer that must be told the number of clusters. It puts each point
-# into the cluster with the nearest centre. See [03b](03b_ocfl_controls.ipynb).
+# into the cluster with the nearest centre, moves each centre to the mean of its points, and repeats both steps. See [03b](03b_ocfl_controls.ipynb).
 
 # %% [markdown]
 # ### L to N
 #
-# <a id="label-skew"></a>**Label skew.** Under label skew, clients have different shares of the classes. Images of one class
-# look alike at all clients. See [03b](03b_ocfl_controls.ipynb) and [08b](08b_tutorial_022_controls.ipynb).
+# <a id="label-skew"></a>**Label skew.** Under label skew, clients have different shares of the classes. The images of one class
+# come from the same distribution at all clients. See [03b](03b_ocfl_controls.ipynb) and [08b](08b_tutorial_022_controls.ipynb).
 #
 # <a id="learning-gap"></a>**Learning gap.** The learning gap is the difference between a model's F1 on a client's own
 # test set and on the central test set. The two OCFL papers define it differently, as explained [below](#measures). See
 # [03b](03b_ocfl_controls.ipynb).
 #
-# <a id="ledger"></a>**Ledger.** The ledger is the table of all published numbers, with ours where we have run the
+# <a id="ledger"></a>**Ledger.** The ledger is the table of all numbers that the kit has from the papers' tables and figures, with ours where we have run the
 # scenario. It says whether a number was reproduced. A *placebo* is the same comparison with our runs of another scenario. See
 # [90](90_ledger.ipynb).
 #
 # <a id="linkage"></a>**Linkage.** The linkage is the rule for the distance of two groups in agglomerative clustering.
 # It is the mean distance of their members (average), the largest (complete) or the smallest (single). Ward's linkage
-# joins the two groups whose sum of squared distances from their means grows least. See [04](04_sattler_and_briggs.ipynb)
+# joins the two groups for which the sum of squared distances of the points from the means of their groups grows least. See [04](04_sattler_and_briggs.ipynb)
 # and [08](08_tutorial_022.ipynb).
 #
 # <a id="lipschitz-constant"></a>**Lipschitz constant.** The Lipschitz constant is the largest factor by which a
@@ -521,7 +521,7 @@
 # <a id="lockstep"></a>**Lockstep.** In lockstep, all methods run round by round together. A local training that several
 # methods ask for is run once and shared. See [03b](03b_ocfl_controls.ipynb).
 #
-# <a id="macro-f1"></a>**Macro-F1.** F1 balances precision and recall of one class, and macro-F1 is its mean over
+# <a id="macro-f1"></a>**Macro-F1.** F1 of a class is the harmonic mean of precision (the share of its predictions that are right) and recall (the share of its samples that are found). Macro-F1 is the mean of F1 over
 # classes. Which classes count is a choice, which is explained [below](#measures). See
 # [03b](03b_ocfl_controls.ipynb).
 #
@@ -563,7 +563,7 @@
 # ### O to R
 #
 # <a id="one-shot-clustering"></a>**One-shot clustering.** In one-shot clustering, the clients are clustered once, and
-# the clusters do not change afterwards. OCFL and Briggs' method do this, and EMD-CFL if all clients train in every
+# the clusters do not change afterwards. OCFL, Briggs' method, PACFL and FedClust do this, for instance, and EMD-CFL if all clients train in every
 # round. See [03](03_ocfl_temperature.ipynb).
 #
 # <a id="oracle"></a>**Oracle.** An oracle is a baseline method that is given the true clusters. It shows what perfect
@@ -589,8 +589,8 @@
 # <a id="partition"></a>**Partition.** A partition says which samples each client holds, and which true cluster each
 # client belongs to. See [02](02_when_clients_disagree.ipynb).
 #
-# <a id="perfect-associations"></a>**Perfect associations** (FedCRef). Perfect associations is a run that is given the
-# true associations. It is the paper's upper bound. See [06b](06b_fedcref_controls.ipynb).
+# <a id="perfect-associations"></a>**Perfect associations** (FedCRef). A run of FedCRef with perfect associations is given the
+# true ones. The paper takes its ACC as an upper bound. In a few of our runs, FedCRef ends slightly above it. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="perceptron"></a>**Perceptron** (multilayer perceptron, MLP). Here, a perceptron is a network of fully connected layers with one
 # hidden layer of 64 units. See [00](00_start_here.ipynb).
@@ -630,7 +630,7 @@
 # It uses its own networks and those of the communities. See [06](06_fedcref.ipynb).
 #
 # <a id="responsibility"></a>**Responsibility** (FedEM). The responsibility of a model for a sample is the probability that
-# the sample belongs to the model, given the sample's losses. The responsibilities of all models sum to 1. See
+# the sample belongs to the model, given the sample's loss under each model and the models' shares at the client. The responsibilities of all models sum to 1. See
 # [09b](09b_catalogue.ipynb).
 #
 # <a id="round"></a>**Round.** A round is one cycle of federated training. The server sends models, clients train, and
@@ -668,7 +668,7 @@
 # point's distance to its own cluster with its distance to the nearest other cluster. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="sinkhorn-regularisation"></a>**Sinkhorn regularisation.** Sinkhorn regularisation adds an entropy term to the
-# problem of the earth mover's distance. It makes the solution approximate, and faster for large samples. See
+# problem of the earth mover's distance. The solution is then approximate, and for large samples it is found faster. See
 # [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="temperature"></a>**Temperature** (OCFL). The temperature is a norm of the divergence matrix, divided by an
@@ -740,8 +740,8 @@
 # | <a id="scaffold"></a>SCAFFOLD | *SCAFFOLD: Stochastic controlled averaging for federated learning* | `scaffold` (SCAFFOLD) | One model for all clients. A correction of each local step keeps clients from drifting apart. | Karimireddy et al., ICML 2020 |
 # | <a id="ditto"></a>Ditto | *Ditto: Fair and robust federated learning through personalization* | `ditto` (Ditto) | Beside the model of federated averaging, each client trains a personal model that is pulled to it. | Li et al., ICML 2021 |
 # | <a id="fedrep"></a>FedRep | *Exploiting shared representations for personalized federated learning* | `fedrep` (FedRep) | Clients share all layers but the last one, which each client trains for itself. | Collins et al., ICML 2021 |
-# | <a id="stocfl"></a>StoCFL | *Stochastic clustered federated learning* | `stocfl` (StoCFL) | Each client begins as its own cluster. In any round, clusters of participants merge if their clients move a common first model in similar directions. With all clients in each round, it equals the authors' code. | Zeng et al., 2023 |
-# | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round and as many starts of k-means, it equals the authors' code. | Bhatia et al., 2025 |
+# | <a id="stocfl"></a>StoCFL | *Stochastic clustered federated learning* | `stocfl` (StoCFL) | Each client begins as its own cluster. In any round, clusters of participants merge if their clients move a common first model in similar directions. With all clients in each round, the kit's version gives the clusters and models of the authors' code in a test. | Zeng et al., 2023 |
+# | <a id="clove"></a>CLoVE | *CLoVE: Personalized federated learning through clustering of loss vector embeddings* | `clove` (CLoVE) | Each client tells its mean loss with each of k models. In every round, k-means clusters these vectors, and each cluster gets another model. With all clients in each round and as many starts of k-means, the kit's version gives the clusters and models of the authors' code in a test. | Bhatia et al., 2025 |
 # | <a id="feddrift"></a>FedDrift | *Federated learning under distributed concept drift* | `feddrift` (FedDrift) | At the beginning of a time step, a client whose loss has risen gets a model of its own. Two clusters merge if the model of each is nearly as good for the other's clients as their own model is. | Jothimurugesan et al., AISTATS 2023 |
 # | <a id="flux"></a>FLUX | *FLUX: Efficient descriptor-driven clustered federated learning under arbitrary distribution shifts* | `flux` (FLUX) | In the fifth round, clients send means and deviations of their embeddings, of all samples and of each class. DBSCAN clusters them, with a radius that it takes from the distances themselves. | Fenoglio et al., NeurIPS 2025 |
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
@@ -756,7 +756,7 @@
 # The FedCRef paper mentions K-Fed, SR-FCA and UIFCA, but its tables have none of them. Of these, the kit has
 # the server's part of k-FED ([06b](06b_fedcref_controls.ipynb#beside-k-fed)).
 #
-# <a id="where-the-field-moves"></a>**Where the field moves.** Clients are compared by what a large pretrained model makes of their images, before any training (for example FMCL, [arXiv 2604.27510](https://arxiv.org/abs/2604.27510)).
+# <a id="where-the-field-moves"></a>**Where the field moves.** Some recent methods compare clients before any training, by what a large pretrained model makes of their images (for example FMCL, [arXiv 2604.27510](https://arxiv.org/abs/2604.27510)).
 # And where large language models are tuned, a cluster shares a small adapter, and not a whole model (for example FedLEASE, [arXiv 2509.15087](https://arxiv.org/abs/2509.15087)). The kit has neither.
 # A survey with a taxonomy of clustered federated learning is Ben Ali et al. ([arXiv 2501.17512](https://arxiv.org/abs/2501.17512)). The same group compared two methods over kinds of skew ([arXiv 2410.14212](https://arxiv.org/abs/2410.14212)).
 
@@ -778,9 +778,9 @@
 # | dash in RAND, AMI and COM | – | All clients stayed in one cluster from the first round to the last. |
 # | clustering round (Table 2) | `clustering_round` in the summary | The round in which the method clustered; for SCL, the round of its last split. The kit's summary has the first round that ends with more than one cluster. |
 # | PF1 | `pf1`, `mean_pf1` | The mean over clients and over all rounds of macro-F1 on own test sets. |
-# | GF1 | `gf1`, `mean_gf1` | The mean over clients and over all rounds of macro-F1 on the central test set. The authors' code measures it before the round's aggregation, and the kit after it. |
+# | GF1 | `gf1`, `mean_gf1` | The mean over clients and over rounds of macro-F1 on the central test set. The authors' code measures it before the aggregation of a round, so that each value belongs to the round before. The mean leaves out the first value, that of the initial model. The kit measures after the aggregation, so the ledger leaves out its last round. |
 # | DIST (first paper) | not stored | $\lvert \text{PF1} - \text{GF1} \rvert$, the difference of the two means. |
-# | LG, learning gap (extended paper) | `learning_gap` | The absolute difference on own and central test set, client by client. The kit takes F1, and the mean over clients. |
+# | LG, learning gap (extended paper) | `learning_gap` | The absolute difference of a model's scores on the client's own test set and on the central test set, client by client. In the kit, the score is macro-F1, and the gap is the mean over clients. |
 # | AUC of insertion and deletion (Figures 6 and 7) | `insertion`, `deletion` | The area under the curve, as the mean over the images of a cluster. The figures show boxes over clusters. The ledger has the mean over the clusters of a run, which the summary calls `insertion_in-cluster` and so on. |
 # | average rank in critical-difference diagrams | `stats.compare` | The mean rank over scenarios. Figure 8 gives rank 1 to the *highest* deletion, although a low deletion is good. |
 #
@@ -798,7 +798,7 @@
 # | Backdoor Acc | `backdoor_accuracy` | The mean accuracy of the target clients on test images whose backdoor feature was manipulated, in per cent, at the end. |
 # | ARI | `ari` | The adjusted Rand index at the end. A dash stands for methods without hard clusters. |
 # | Hours | not stored per method | The duration of the training. A record of the kit has the minutes of the whole run. |
-# | Hypothesis Only, Full Model (Table 9) | `linear_layers_within` and `_overall`, `parameters_within` and `_overall` | The mean distance between clients' parameters after the first round, within the clusters found and over all pairs. On MNIST, the hypothesis must be all linear layers ([report 95](95_report_emd_cfl.ipynb)). The text means the last one, whose distances are `last_layer_within` and `_overall`. |
+# | Hypothesis Only, Full Model (Table 9) | `linear_layers_within` and `_overall`, `parameters_within` and `_overall` | The mean distance between clients' parameters after the first round, within the clusters found and over all pairs. By the text, the hypothesis is the last layer. By the size of the printed distances on MNIST, it must be all linear layers there ([report 95](95_report_emd_cfl.ipynb)). The distances of the last layer alone are `last_layer_within` and `_overall`. |
 #
 # ### FedCRef
 #
