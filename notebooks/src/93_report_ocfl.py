@@ -51,7 +51,7 @@ view = papers.lessons.Report.of(globals())
 #
 # This report trains nothing. It reads committed records, which `python -m cflkit grid run ocfl/table-1` makes, and
 # the authors' archive. The reduced scale has fewer draws, one local epoch instead of three, a small network, and another
-# learning rate and batch size. Most runs of one scenario differ in the training seed, which also draws the clients. In four scenarios, one seed was run more than once ([below](#scatter-that-no-seed-causes)).
+# learning rate and batch size. Most runs of one scenario differ in the training seed, which also draws the clients. In four scenarios, three seeds were run more than once ([below](#scatter-that-no-seed-causes)).
 
 # %% tags=["nbval-check-output"]
 known = [past for past in records.committed() if past.paper == "ocfl"]
@@ -71,7 +71,7 @@ if runs:
 print(f"{len(whole)} of them have all methods and all rounds")
 
 # %% [markdown]
-# Many methods ask for the same local trainings. The lockstep runs each distinct one once:
+# Many methods ask for the same local trainings. Each distinct one was run only once:
 
 # %%
 asked = sum(past.provenance["trainings_requested"] for past in runs)
@@ -84,7 +84,7 @@ if runs:
 #
 # Figures 10 to 14 of the extended paper show the temperature of runs without clustering. Figure 1 draws the
 # authors' curves with 15 clients beside ours, for balanced scenarios of which there are runs. The numbers under it
-# have the others, too. As in the paper, a grey line marks the local minimum before the authors' clustering. Triangles mark the
+# have the others, too. As in the paper, a grey line marks the local minimum of the authors' run. Triangles mark the
 # rounds in which OCFL-HDB clustered. The black one is the round in Table 2. It comes from another run of the authors, so the
 # black curve need not rise there. Only the first 20 rounds are shown, because all triggers are there.
 #
@@ -141,14 +141,14 @@ if ours:
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
 # updates. Their scale of temperature is therefore another one, as
-# [04b](04b_an_autopsy.ipynb#the-first-culprit-a-counter) explains. We have one small run of
-# them, with the temperature and the clusters of the archive [there](04b_an_autopsy.ipynb#the-papers-own-network).
+# [04b](04b_an_autopsy.ipynb#the-first-culprit-a-counter) explains. One small run of ours
+# stands beside the archive [there](04b_an_autopsy.ipynb#the-papers-own-network).
 #
 # ## The mean temperature
 #
 # Figures 3 and 4 of the extended paper average the temperature: Figure 3 over the four scenarios of a data set, and
 # Figure 4 over all data sets. Ours are averaged over seeds first. The first two panels have 15 clients. The third one has all
-# data sets of the archive, with 15 clients and with 30. It has no line of ours: three of its five data sets have networks with
+# data sets of the archive with 15 clients, and all but Fashion-MNIST with 30. It has no line of ours: three of its five data sets have networks with
 # BatchNorm, and we have no whole runs of these.
 
 # %%
@@ -185,9 +185,9 @@ for name in sets:
 # ## Table 1: agreement with the true clusters
 #
 # The column RAND of Table 1 is the [ARI](99_glossary.ipynb#ari) averaged over the first 50 rounds. Rounds before the
-# clustering score 0 ([90 Ledger](90_ledger.ipynb) has the protocol). The printed
-# numbers come from the authors' code. BCL, the papers' name for Briggs' method, is therefore our "Briggs as published",
-# and OCFL-AFF is our "OCFL-AFF as published".
+# clustering score 0 ([90 Ledger](90_ledger.ipynb) has the protocol). We assume that the printed
+# numbers come from the authors' code. So BCL, the papers' name for Briggs' method, is our "Briggs as published",
+# SCL is Sattler's method, and OCFL-AFF is our "OCFL-AFF as published".
 #
 # Each row of Figure 3 is a method. A black diamond is the printed number, and a blue dot is our mean. The line reaches
 # from the smallest to the largest seed. Each scenario has three seeds. Only OCFL's variants have six, in the four balanced scenarios with 15 clients. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
@@ -230,7 +230,7 @@ for name, rows in rand.groupby("method", sort=False):
 #
 # ## Figure 1 of the first paper
 #
-# The first paper's Figure 1 shows the agreement of the methods on Fashion-MNIST. We add PF1. Our figure has the scenario with
+# The first paper's Figure 1 shows the agreement of the methods on Fashion-MNIST. We add PF1, the mean F1 on the clients' own test sets. Our figure has the scenario with
 # disjoint classes, with bands from the smallest to the largest seed.
 
 # %%
@@ -262,7 +262,7 @@ plots.show(
 # ## Figure 2 of both papers: own data, and all data
 #
 # The main figure of both papers has a segment per method, whose ends are means over rounds. One end is **PF1**, on the clients' own test
-# sets; the other one is **GF1**, on the central test set with all classes. Its length is the **learning gap**. (BNC is FedAvg, SCL is Sattler's method, and BCL is Briggs'.) Our runs of the scenario with disjoint classes, balanced, with
+# sets; the other one is **GF1**, on the central test set with all classes. Its length is the **learning gap**. (BNC is FedAvg.) Our runs of the scenario with disjoint classes, balanced, with
 # 15 clients, measure GF1 in every round, as this needs. Figure 5 has the printed segment beside ours.
 
 # %%
@@ -316,7 +316,7 @@ for name in titles:
 # could tell.
 #
 # **PF1 makes the gain of clusters look large.** Macro-F1 averages over all classes that occur among a client's labels *or the model's answers*, as in the authors' code. So one wrong answer
-# can add a class with F1 = 0, and a client has few classes. Compare the last column. In *accuracy*, FedAvg ends much nearer to OCFL than in PF1: on MNIST within a few points, and on Fashion-MNIST farther. The papers
+# can add a class with F1 = 0, and a client has few classes. Compare the last two columns. In mean *accuracy*, FedAvg is much nearer to OCFL than in PF1. It ends within a few points on MNIST, but not on Fashion-MNIST. The papers
 # print no accuracy of such models. Our [table of results](results.md) has both.
 
 # %% [markdown]
@@ -344,7 +344,7 @@ for told, sign in (("ahead in", 1), ("behind in", -1)):
 # %% [markdown]
 # In the last two lines, a scenario counts if the interval leaves out 0. Against FedAvg, nearly all scenarios count, and so do most against local training. Against Sattler's and Briggs' methods
 # (as intended), almost none do: with three seeds, these runs cannot tell which of the three has the better models. Where classes overlap, OCFL-HDB is behind the oracle in
-# several scenarios, since its clusters are not the true ones there. An interval from three seeds is wide, and of so many intervals some leave out 0 by chance. So single cells should not be read alone.
+# three scenarios, in which its clusters are not the true ones. An interval from three seeds is wide, and of so many intervals some leave out 0 by chance. So single cells should not be read alone.
 
 # %% [markdown]
 # <a id="sattler-and-briggs-in-our-runs"></a>
@@ -402,11 +402,10 @@ print(f"Sattler splits in {splits} of {len(whole)} runs.")
 print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 
 # %% [markdown]
-# If the mean was below $\varepsilon_1$ before the first split, the round was decided by $\varepsilon_2$ or by the
-# waiting time.
+# The mean was low enough before, so $\varepsilon_2$ or the waiting time decided the round of each first split.
 #
 # **The other cut.** Sattler's *paper* divides a cluster exactly: the largest similarity between its two halves is as small as possible, which is single linkage.
-# The authors' *code* has complete linkage, and so have all runs above. The grid `ocfl/sattler` plays both, Sattler's method alone, each pair on one processor.
+# The authors' *code* has complete linkage, and so have all runs above. The grid `ocfl/sattler` runs both with Sattler's method alone, each pair on one processor.
 # The next cell has the pairs, and, as *elsewhere*, the run with the same seed that counts above. An earlier version of the kit made it, in six of the eight cases on another processor. Which changes more, the cut or this?
 
 # %% tags=["nbval-check-output"]
@@ -417,7 +416,7 @@ ends["run"] = tables.run_labels(ends)
 print(ends.pivot(index="run", columns="cut", values=["ARI", "clusters"]).round(2).to_string())
 
 # %% [markdown]
-# In three of the eight pairs, both cuts end with the same clusters. In the other five, the ARI is higher with the exact cut in two, and lower in three. *Elsewhere*, all eight runs end with another ARI. In round 1, the lengths of their mean updates agree to three digits; in round 5, they differ by 1 to 42 %, and twenty rounds later other clients are divided. So neither cut is the better one here, the kit's version or the machine changes as much as the cut, and one run of Sattler's method says little.
+# In three of the eight pairs, both cuts end with the same clusters. In the other five, the ARI is higher with the exact cut in two, and lower in three. *Elsewhere*, all eight runs end with another ARI. In round 1, the lengths of their mean updates agree to three digits; in round 5, they differ by 1 to 42 %, and twenty rounds later other clients are divided. So neither cut is better here. The kit's version or the machine changes as much as the cut, and one run of Sattler's method says little.
 # (RAND counts the 21 rounds before the first split as 0, so that no cut can come above 0.58.)
 #
 # <a id="fashion-mnist-with-overlapping-classes"></a>
@@ -460,7 +459,7 @@ for (data, overlap, balance, clients), group in by_scenario.items():
 # moves these ARIs as far ([see below](#scatter-that-no-seed-causes)).
 #
 # k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
-# The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then joins two of the groups, or leaves clients out as noise. The last lines
+# So the distances show them, but perhaps not clearly enough for HDBSCAN, which joins two groups or leaves clients out as noise. The last lines
 # above show the same with 30 clients and three seeds per scenario. The exceptions are two seeds of Fashion-MNIST, imbalanced, where both find the groups, and one of MNIST, imbalanced, where neither does (0.92 and 0.71).
 # The next section has all four scenarios with all draws, and with the papers' network.
 #
@@ -574,8 +573,8 @@ for past in of_paper:
 # %% [markdown]
 # With the right sign and our threshold of 0.95, Briggs' method finds the three groups there. The OCFL papers searched thresholds
 # from 0.05 to 0.4. The first join has a larger distance than all of these. So with the right sign, every searched threshold
-# leaves each client alone. With the wrong sign of the OCFL authors' code, all clients stay in one cluster, and their table has a
-# dash. The sign alone does not explain the dash.
+# would leave each client alone here. With the wrong sign of the OCFL authors' code, all clients stay in one cluster, and their table has a
+# dash. The right sign alone would not help.
 #
 # In many runs of OCFL, the round is not the printed one (the second column of the counts). Why? Figure 6 shows the temperatures up to the trigger. Our runs end there. Compare it with
 # Figure 1, where our runs are at the reduced scale.
@@ -617,7 +616,7 @@ print(moves.groupby(["data set", "theirs"])["ours"].value_counts().to_string())
 # %% [markdown]
 # At the papers' scale, the first temperatures are nearer to the authors' than at the reduced one in seven of the eight
 # scenarios. On Fashion-MNIST, the temperature rises at once in all of the authors' curves, and in all but one of our twelve
-# runs. On MNIST, it falls first in all of theirs. In one of them, it falls by very little. It falls first in ten of our twelve.
+# runs. On MNIST, it falls first in all of theirs, in one of them by very little, and in ten of our twelve.
 # The other two are of seed 0, and cluster a round earlier. So the round depends on the seed. On both data sets, most runs move as the extended paper says (section 4.6.2). The triangles come from other runs
 # of the authors than the curves, as in Figure 1. So a curve need not rise where its triangle stands.
 #
@@ -653,14 +652,14 @@ print(gaps.rename(columns={"round": "fires"}).join(by_clusterer).to_string())
 # %% [markdown]
 # **In all these runs, round 1 has the true groups.** Every distance between groups is more than three times as large as every distance within a group. So k-means, HDBSCAN and affinity
 # propagation find the groups at once, and waiting for the trigger does not change their clusters. Mean shift is wrong in both rounds where groups have equal sizes. (One seed per scenario, 15 clients.) The extended paper (section 4.3) expects "an improper structure" of a clustering that comes too early; here round 1 is not too early. In a small federation with overlapping classes,
-# [03b](03b_ocfl_controls.ipynb#does-the-round-matter) found the opposite for HDBSCAN. What the moment does to the *models* is not measured here, because these runs end with the clusters.
+# [03b](03b_ocfl_controls.ipynb#does-the-round-matter) found better clusters of HDBSCAN in later rounds. What the moment does to the *models* is not measured here, because these runs end with the clusters.
 
 # %% [markdown]
 # <a id="a-whole-run"></a>
 #
 # ### A whole run: own data, and all data
 #
-# One run at the papers' scale went on to the last of its 50 rounds. It has the three methods that found the true groups in the same round: after it
+# One run at the papers' scale went on to the last of its 50 rounds. It has three methods that found the true groups in the same round. From then on
 # they have the same models, so that one training serves all three. The table has the means over rounds of Figure 2, printed and ours.
 
 # %% tags=["nbval-check-output"]
@@ -681,8 +680,8 @@ printed_fedavg = theirs_too[here & theirs_too["clients"].eq(15)].set_index("meas
 print("the authors' FedAvg:", printed_fedavg.round(2).to_dict())
 
 # %% [markdown]
-# **Our segment has the length of the printed one, and lies a little higher**: PF1 is 0.96 where 0.91 is printed, and GF1 0.15 where 0.13 is printed. This is one seed, which the ledger calls a *single run*, and we do not know the reason. Two things differ for certain. Ours
-# clusters in round 2, and their runs in round 3, which makes about a hundredth of a mean over 50 rounds. And the frequencies of the classes are drawn, some of which are rare in this scenario, so that their clients have other ones. Macro-F1 counts a rare class as much as a
+# **Our segment has nearly the length of the printed one, and lies a little higher**: PF1 is 0.96 where 0.91 is printed, and GF1 0.15 where 0.13 is printed. This is one seed, which the ledger calls a *single run*, and we do not know the reason. Two things differ for certain. Ours
+# clusters in round 2, and their runs in round 3, which makes about a hundredth of a mean over 50 rounds. And the frequencies of the classes are drawn, so that their clients have other ones, and some classes are rare here. Macro-F1 counts a rare class as much as a
 # frequent one.
 #
 # **Who pays for the clusters?** In the end, a client's model reads 99.5 % of the client's own test images, and 30 % of the central test set, because it knows only three or four of the ten classes. The authors' FedAvg is far lower at home (PF1 0.29), and only a little higher on all classes
@@ -739,18 +738,18 @@ print(deviations.groupby(["classes", "kind"]).mean().round(2).to_string())
 #
 # The runs at the papers' scale have three seeds in each of 16 scenarios. OCFL-KM found the true clusters in all 48
 # runs, and OCFL-HDB in 47. With the printed round in place of ours, the RAND of these 95 runs is the printed one. So the authors'
-# runs seem to end with the true groups, too. Their archive says so for the 12 of the 16 scenarios that it has (`last_ari`). What differs in RAND is the round. In the 96th run, HDBSCAN leaves one client out, as
+# runs seem to end with the true groups, too. Their archive says so for the 12 scenarios that it has (`last_ari`). What differs in RAND is the round. In the 96th run, HDBSCAN leaves one client out, as
 # noise. The printed numbers of these two methods differ little between scenarios, so that the placebo is high.
 #
 # With the right sign, OCFL-AFF finds the true clusters in every run, and its RAND is far above every printed one. With the authors' wrong sign, its RAND comes out as printed in 7 of
 # 16 scenarios, and differs in two. This speaks for the wrong sign in the runs of their table. Two cells speak against it, and we cannot explain them: non-overlapping and imbalanced with 30 clients,
 # 0.66 is printed, and ours is about half. In the authors' archived run on MNIST, the final clusters have an ARI of 0.70
-# (`last_ari` in `data/published/ocfl-extended_corrected-table-1.csv`). In all six of our runs there, it found two clusters.
+# (`last_ari` in `data/published/ocfl-extended_corrected-table-1.csv`). In all six of our runs of these two cells, it found two clusters.
 #
 # Mean shift is right in about half of the runs. In the others it finds too many clusters. Its RAND varies so much between seeds that most answers are
 # *inconclusive*.
 #
-# All runs of OCFL with seed 0 are from CPUs, and most of the others from a GPU with the other engine. The run in which OCFL-HDB
+# At this scale, all runs with seed 0 are from CPUs, and most others from a GPU with the other engine. The run in which OCFL-HDB
 # fails is from the GPU. We ran it again on a CPU
 # (`python -m cflkit replay`), and also a GPU's run on Fashion-MNIST, overlapping and imbalanced, with 15 clients. In both, the clusters were the same, and the temperatures were the same up to
 # rounding. We have not tried the others.
@@ -782,7 +781,7 @@ if methods:
 # 3. **What an update holds.** The authors' code compares all of the state, including BatchNorm's statistics and batch
 #    counters. The papers speak of parameters (extended paper, Definition 4), and we compare these alone.
 #    `include_buffers=True` runs each method both ways. Networks without BatchNorm give the same.
-# 4. **Affinity propagation** gets similarities, $-\Gamma$. The authors' code passes $\Gamma$ itself, so that distant
+# 4. **Affinity propagation** gets similarities: $-\Gamma$, minus the distances. The authors' code passes $\Gamma$ itself, so that distant
 #    clients count as alike. Figure 3 uses their version.
 # 5. **HDBSCAN.** The authors used scikit-learn's, which counts a point among its own neighbours. The hdbscan package
 #    does not. With `min_samples` smaller by one the two agree wherever clusters are clear, and a test compares them.

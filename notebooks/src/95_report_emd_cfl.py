@@ -73,9 +73,9 @@ if not of_scale:
 # ## What was run
 #
 # The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper`
-# does that. A round of one method takes about 40 minutes on two cores. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end
+# does that. In our runs, one round with all 40 clients took one to two hours on two cores. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end
 # after the first round or before any training, and have sections of their own. The next cell lists the runs of the chosen
-# scale, and then every parameter in which the reduced scale differs from the paper's. Note the threshold ε among them.
+# scale, and then every parameter in which the reduced scale differs from the paper's. (The lines *clusters* and *no clusters* are the two kinds of other methods, see "Thirteen baselines".) Note the threshold ε among the parameters.
 
 # %% tags=["nbval-check-output"]
 kinds = {"EMD-CFL": "EMD-CFL", "clusters": "IFCA", "no clusters": "FedEM"}
@@ -91,7 +91,7 @@ print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: 
 
 # %% [markdown]
 # By the authors' code, each client of Rotated MNIST has 5,421 images, and the clients of two backdoor groups have half. (The
-# paper's text gives 6,000.) `samples 2710` is half of them. `local_epochs 3` and `rounds 3` stand for three of ten. The network
+# paper's text gives 6,000.) `samples 2710` is half of them. (On the backdoor, `samples 5421` keeps the paper's number with fewer clients.) `local_epochs 3` and `rounds 3` stand for three of ten. The network
 # `emd-cnn-small` has a
 # quarter of the paper's channels. The version `four` has rotations by 0, 90, 180 and 270 degrees, and `two` has ±3 and 180 ± 3 degrees. `min` has ±1 and ±3
 # degrees and `base` has none: one true cluster each.
@@ -130,13 +130,13 @@ plots.show(
 )
 
 # %% [markdown]
-# EMD-CFL is level with the oracle, as in the paper. But we chose ε = 0.02 with the true clusters at hand (deviation 2), so that EMD-CFL has the
+# EMD-CFL is level with the oracle, which is given the true clusters, as in the paper. But we chose ε = 0.02 with the true clusters at hand (deviation 2), so that EMD-CFL has the
 # oracle's clusters and models. Where there are clusters to find, both are ahead of FedAvg and FedProx. Between these
 # two the order can differ: in version `two`, the paper's FedProx is ahead, and ours is not. The next cell prints the
 # numbers behind this: the lead of EMD-CFL over the oracle and over FedAvg, in points of average accuracy.
 #
 # Runs with the same seed have the same clients, initial model and batches. So ours are **paired**: we take the difference seed by seed, and the 90 % interval
-# of its mean. Where the differences of all seeds are equal, or fewer than three, there is no interval.
+# of its mean. There is no interval where the differences of all seeds are equal, or where there are fewer than three seeds.
 
 # %% tags=["nbval-check-output"]
 by = cells.set_index(["version", "measure", "method"]).sort_index()
@@ -201,7 +201,7 @@ for version in with_runs:
     print(*tables.version_lines(rows, thirteen, {"ari": ".2f", accuracy: ".1f"}), sep="\n")
 
 # %% [markdown]
-# Are these differences more than chance? The next cell prints them seed by seed, in points of accuracy, with their 90 % interval: the version as intended
+# Are these differences more than chance? The next cell prints the mean of the paired differences, in points of accuracy, with its 90 % interval: the version as intended
 # minus that as published, and EMD-CFL minus the version as intended. A difference whose interval leaves out 0 is larger than its scatter over our seeds.
 
 # %% tags=["nbval-check-output"]
@@ -219,11 +219,11 @@ for version in ("four", "backdoor"):
 #
 # What explains the differences between the columns of the table before? First the methods with clusters:
 #
-# - **FedClust.** The comparison's code trains on after the clustering, but it never averages again. The printed accuracy is that of the mean after
+# - **FedClust.** The comparison's code trains on after the clustering, but it never averages again. So its accuracy is that of the means after
 #   the first round. It also compares whole models. The threshold 5 belongs to these distances. The intended method compares the last layer,
 #   whose distances are smaller, so that the same threshold separates nobody.
 # - **FeSEM.** The code clusters before any training, when all models are equal. All distances are then 0, up to rounding errors, and these decide.
-#   So the printed ARI has no simple meaning. Our version as published has exact zeros, and one cluster.
+#   If the printed ARI comes from this code, it has no simple meaning. Our version as published has exact zeros, and one cluster.
 # - **FlexCFL.** After each round, the code adds the models of the other groups, divided by their norms and multiplied by 5. It does not divide the sum by the
 #   total weight. So the models grow, and on `four` the clusters, which are right, do not help. (On `two` and the backdoor, *as published* does well here. On the backdoor it does badly in print.
 #   The paper explains its number by wrong clusters in the first epoch.)
@@ -243,8 +243,8 @@ for version in ("four", "backdoor"):
 # - **FedSoft.** The intended method pulls local training towards the mixture of the centres. The code does not.
 # - **FedCE.** The code adds 1 to a score several times, where the paper adds it once.
 # - **pFedGraph** and **FedSaC.** In the code, the term in the local loss pulls a client towards the model that it has received. The authors' term refers
-#   to its neighbours' models. Two clients are compared by their last updates, and not by all that they have learned. FedSaC's
-#   term is a hundred times as strong. On `backdoor`, the intended methods lose 6 and 15 points against those of the code, in the
+#   to its neighbours' models. The code compares two clients by their last updates, and not by all that they have learned. Its term for FedSaC
+#   is a hundred times as strong as the authors'. On `backdoor`, the intended methods lose 6 and 15 points against those of the code, in the
 #   one seed that was run. In [09b](09b_catalogue.ipynb), FedSaC prefers clients of
 #   other groups, too.
 #
@@ -252,7 +252,7 @@ for version in ("four", "backdoor"):
 #
 # One more difference is $k$. In its main experiments, the paper gives methods with $k$ the true number of clusters (appendix D.3). Ours get it in all versions. On `min` and `base` it is 1, and a
 # method with $k = 1$ has one cluster, so an ARI of 1 by construction. The paper says that it chose another $k$ for `min`, `two` and `base`, because these methods would be FedAvg otherwise (appendix E.9). The number is missing in
-# our copy of the text. This is why the paper prints an ARI of 0 on `min` and `base` for IFCA, FlexCFL, FeSEM and CFLGP. So these numbers cannot be compared (deviation 17). On `two`, they can: FlexCFL and CFLGP
+# our copy of the text. This would explain the printed ARI of 0 on `min` and `base` for IFCA, FlexCFL, FeSEM and CFLGP. So these numbers cannot be compared (deviation 17). On `two`, they can: FlexCFL and CFLGP
 # always have $k$ clusters, and their printed ARI of 1 is only possible with $k = 2$.
 
 # %% [markdown]
@@ -298,10 +298,10 @@ for version in with_runs:
         print(f"{version:9s}{told:22s} clusters {counts:8s} ARI", aris)
 
 # %% [markdown]
-# On the rotations, PACFL as published separates clients of one group. Two causes act together:
+# On the rotations at the reduced scale, PACFL as published separates clients of one group. Our runs point to two causes:
 #
-# - **Images.** A client has half of the paper's images, so 271 for validation and not 542. The directions of fewer images are less certain, and the angles within a group grow. `tests/test_baselines.py` measures
-#   both numbers of standardised images: with 542, the angles stay below 12 degrees, and with 271 they do not.
+# - **Images.** A client has half of the paper's images, so 271 for validation and not 542. The directions of fewer images are less certain, and the angles within a group grow. On `four`,
+#   the thresholds that work for every seed begin at 10.5 degrees with 542 images (40 clients), and at 14.6 degrees with 271 (12 clients): see the table [below](#every-threshold-in-its-own-unit).
 # - **Pixels.** With pixels from 0 to 1 and the same 271 images, four of six runs have the true clusters.
 #
 # As intended, PACFL compares the training images. They are nine times as many, and the threshold works.
@@ -348,7 +348,7 @@ bill = costs.told(known)
 print(bill.iloc[:, :3].to_string(), bill.iloc[:, 3:].round(2).to_string(), sep="\n\n")
 
 # %% [markdown]
-# Besides FedAvg and FedProx, four methods are told nothing of the groups and need no threshold: pFedGraph, FedSaC, SCAFFOLD and Ditto. The first two are level with the oracle here, and Ditto is two points behind. They have no clusters.
+# Besides FedAvg and FedProx, four methods are told nothing of the groups and need no threshold: pFedGraph, FedSaC, SCAFFOLD and Ditto. The first two are level with the oracle here, Ditto is two points behind, and SCAFFOLD twenty. None of the four has clusters. (SCAFFOLD and Ditto are not in the paper; we added them.)
 # EMD-CFL sends embeddings in the first round, and each client's model goes to all others. Over three rounds this is more than three times as much traffic as the oracle's, for the same accuracy; over ten rounds it would weigh less.
 # FedEM and FedRC train $k$ models per client and round, so they pay four times as much for each round. At equal numbers of trainings, the others would have had twelve rounds.
 #
@@ -422,7 +422,7 @@ for past in ordered:
 # If ε is 0.1 on MNIST, which is our assumption, none of these runs with more than one true cluster would be clustered right. Every upper end is
 # below 0.1, so at least one pair of clients from different clusters would agree.
 #
-# With the paper's ten local epochs and all images, the upper ends are above 0.09, in the paper's network (8 clients) and in the small one (12): see the rows of `mnist four`. Epochs and images cannot be told apart here.
+# In the runs of Figure 3 with ten local epochs and all images, the upper ends on `four` are above 0.09, in the paper's network (8 clients) and in the small one (12). With all 40 clients, they are lower (0.079 to 0.086, see below). These runs cannot tell the effect of the epochs from that of the images.
 #
 # The cell above also prints the values of ε that are right in *all* of these runs. That interval is narrow because of one run: a part of CIFAR-10, with a small network and one seed. Without it, the interval is wider. Both were found
 # with the true clusters at hand, and a server does not have those.
@@ -464,7 +464,7 @@ for past, kind in kinds:
 # %% [markdown]
 # In the three tables of `four`, every ε above 0.02, up to 0.078, gives the four true clusters. ε = 0.1 gives 30 clusters or more, and an ARI of at most 0.15. No pair of clients from
 # the *same* cluster is missed at 0.1. But 29 to 45 pairs agree that should not. All of them are from the clusters 0 and 2, or 1 and 3, whose images are rotated by 180° relative to each other. Each such pair gives its two clients one neighbour more. Clients with different
-# neighbours are different clusters, so a few wrong pairs break the clusters into pieces. By connected components, the same pairs join the four clusters into two.
+# neighbours get into different clusters, so a few wrong pairs break the clusters into pieces. By connected components, the same pairs join the four clusters into two.
 #
 # On the backdoor, 0.1 is just above the range that works. One pair of clients from two groups agrees, and makes five clusters out of three (one seed).
 #
@@ -488,7 +488,7 @@ for past in of_round:
 # printed ARI is 0.53. Our clients lie further apart there than the paper's, even within a group (see the distances below), so a
 # threshold of 4 joins nobody.
 #
-# As published, FedClust trains for one round and never averages again. So its accuracies cost one round, and they are the only ones that we have at the paper's scale:
+# As published, FedClust averages after the first round only. So its accuracies cost one round, and they are the only ones that we have at the paper's scale:
 
 # %% tags=["nbval-check-output"]
 whole = book.query("paper == 'emd-cfl' and method == 'FedClust' and again == '' and ours == ours")
@@ -567,13 +567,13 @@ for of, rows in table.groupby("scale"):
 print("Dashes:", *sorted(set(table["note"]) - {""}), sep="\n    ")
 
 # %% [markdown]
-# - **EMD-CFL** has a wide plateau of true clusters in every panel, and ε = 0.1 lies at its right end or beyond it.
-# - **PACFL** on the backdoor, at the paper's scale: as published, its best ARI is 0.81, at 2.5 degrees. So the paper's threshold is the best one for the code's version, and even that does not find the groups. As intended, every threshold
+# - **EMD-CFL** has a wide plateau of true clusters in both panels, and ε = 0.1, our assumption, lies to the right of it.
+# - **PACFL** on the backdoor, at the paper's scale: as published, its best ARI is 0.81, at 2.5 degrees. So in our runs, the paper's threshold is the best one for the code's version, and even that does not find all groups. As intended, every threshold
 #   from 3.9 to 4.3 degrees finds them with all three seeds, and 2.5 degrees does not. With one threshold for both, the better version looks like the worse one. (At the reduced scale, no threshold finds the groups of the backdoor with all three seeds: the best mean ARIs are 0.86 and 0.88. The 0.86 is at 2.5 degrees, where the first table has 0.57: these runs are later, and a corrected split deals the images of two seeds otherwise.) On `four`, both versions have a wide plateau. At the reduced scale,
 #   that of the version as published begins above 12 degrees, as its few validation images make the angles larger.
 # - **FedClust** on `four`, at the reduced scale: as published, every λ from 3 to 4.5 finds the groups, and the paper's 5 lies just above. As intended, no threshold finds them with all three seeds. Its best mean ARI is 0.70, in a narrow interval near 1.3.
 #    On the backdoor, no λ finds the groups with all three seeds in either version. The best mean ARI is 0.92 as published, with λ above the paper's 4, and 0.58 as intended.
-#    At the paper's scale, one seed of `four` has its distances: as published, every λ from 5.1 to 6.7 finds the groups, and the paper's 5, with an ARI of 0.97, lies just below. As intended, the best ARI is 0.93, near 2.2.
+#    At the paper's scale, one seed of `four` has its distances: as published, every λ from 5.2 to 6.6 finds the groups, and the paper's 5, with an ARI of 0.97, lies just below. As intended, the best ARI is 0.93, near 2.2. One seed of the backdoor has the distances as published: every λ from 5.6 to 5.8 finds the groups.
 #
 # A best threshold is an upper bound, since a server does not know it. And a wide plateau is worth more than a high peak, since it leaves room for a guess.
 #
@@ -635,7 +635,7 @@ for past in (past for past in changed if past.parameters["scene"] == "random"):
 #   with seed 0, the second clustering found the true groups, and the third one lost them. With seed 2, the third one found them.
 # - **Late group.** EMD-CFL is level with the oracle. OCFL has no cluster for the newcomers and joins two groups, which costs three points. If it clusters again, it is level, too.
 # - **Drift.** EMD-CFL and OCFL decide once, so the two clients stay in the wrong clusters. Two points of the mean over twelve clients are about twelve points for each of the two. OCFL that clusters again follows.
-# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in two of these twelve runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
+# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in two of these twelve runs only, both of *random*. FedAvg ends about eleven points below the oracle, and on average further below in *random*.
 #
 # <a id="a-poisoned-group-that-looks-the-same"></a>
 #
@@ -693,7 +693,7 @@ for name in LINE if poisoned else ():
 
 # %% [markdown]
 # At the reduced scale, the clean clients of EMD-CFL and of the oracle lose next to nothing. They average with nobody who learned to read the shade. The clean clients of FedAvg and
-# FedProx are less accurate to begin with. After three rounds, FedAvg's lose 4.5 and 2.3 points in two seeds, and gain 0.7 in the third: the models have hardly begun to trust the shade.
+# FedProx are less accurate to begin with. After three rounds, FedAvg's lose 4.5 and 2.3 points in two seeds, and gain 0.7 in the third. The loss is still growing then (Figure 7).
 #
 # So there is also a run of more rounds with fewer local epochs each. Figure 7 shows the loss against the local epochs so far. Every curve of FedAvg starts at a negative value. That means that
 # the images in shades to fool are classified *better* than the clean ones. How can that be?
@@ -726,9 +726,9 @@ for past in damaged:
     print(f"  after round {rounds['round'].iloc[-1]}, the clean group loses {lost:.1f} points")
 
 # %% [markdown]
-# The printed numbers suggest an answer. After one round, the common model is much better on the two other groups than on the clean one. The shades to fool are the poisoned group's
-# colours. That group has twice as many training images as each other group, so FedAvg gives it half of the weight. At first the model simply knows
-# these colours better. Only later does it learn that a shade stands for a digit, and then the loss becomes positive. We have not tested this explanation by a run of its own.
+# The numbers above suggest an answer. After one round, the common model is much better on the two other groups than on the clean one. The shades to fool are the poisoned group's
+# colours. That group has twice as many training images as each other group, so FedAvg gives it half of the weight. At first the model may simply know
+# these colours better, and only later learn that a shade stands for a digit. We have not tested this explanation by a run of its own.
 #
 # After the paper's ten rounds of ten local epochs, FedAvg's clean clients lose nearly nine points (Table 8; the next cell prints it beside ours).
 
@@ -838,14 +838,14 @@ print(textwrap.fill(", ".join(missing), 90))
 # - At the paper's own scale, thresholds above 0.02, up to 0.078, give the true clusters of `four` in all three tables (40 clients). ε = 0.1 lies just above, and gives 30 clusters or more, also with our version of the distances as published (one seed). On the backdoor, it gives five clusters in place of three (one seed). With the smaller network, 12 clients and as much training, 0.1 is just above the range, too. If 0.1 is the paper's threshold on MNIST, our runs do not confirm its ARI of 1.
 # - A threshold that belongs to another quantity can reverse an order. On the backdoor at the paper's scale, PACFL as intended fails at the paper's 2.5 degrees, and finds all groups from 3.9 to 4.3 degrees.
 # - On `four`, at the reduced scale (three seeds), six of the thirteen other methods come within a point of EMD-CFL if they run as their authors intended: PACFL, FlexCFL, FeSEM, CFLGP, pFedGraph and FedSaC.
-# - What the code does otherwise costs several methods much in our reduced runs. As intended, FeSEM finds the true clusters, and FlexCFL is as good as the oracle. This does not show that these differences cause the printed
+# - In our reduced runs, several methods do much worse as published than as intended. As intended, FeSEM finds the true clusters, and FlexCFL is as good as the oracle. This does not show that these differences cause the printed
 #   failures: on the backdoor, FlexCFL as published does well here. As in the code, FedEM and FedRC predict with personal models.
 # - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third. The paper's ten rounds cost nearly nine.
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not (one seed, reduced scale).
 # - With few clients per round, EMD-CFL is level with the oracle (three seeds).
 # - In our small scenes on `four` (three seeds), EMD-CFL follows clients that come later, and not those that change their group. OCFL that clusters again follows both, but lost the groups in one of three runs with few clients per round.
 # - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. At the reduced scale, it does so only as intended: 271 standardised validation images are too few for 12 degrees.
-# - Table 9 supports the theory for its hypothesis, which on MNIST must be more than the last layer. For the full model, all five rows are smaller within clusters, too, but on CIFAR-10 by less than 3 %.
+# - Table 9 supports the theory for its hypothesis, which on MNIST seems to be more than the last layer. For the full model, all five rows are smaller within clusters, too, but on CIFAR-10 by less than 3 %.
 
 # %% [markdown]
 # ## References
