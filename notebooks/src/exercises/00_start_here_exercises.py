@@ -161,7 +161,7 @@ exercise = Predict(
 # ## 00.3
 #
 # A method has put $m$ clients into clusters, and each cluster has a model. There are $K$ models. The entry in row $k$
-# and column $j$ of `scores` is the score of model $k$ on the own test images of client $j$. The entry $j$ of `labels`
+# and column $j$ of `scores` is the score of model $k$ on client $j$'s own test images. The entry $j$ of `labels`
 # is the cluster of client $j$, a whole number from 0 to $K - 1$. A cluster may have no client.
 #
 # Each client uses the model of its cluster. Return the mean over clients of the score on their own test images. All

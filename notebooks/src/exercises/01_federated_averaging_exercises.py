@@ -46,7 +46,7 @@ exercise = Implement(
     points=1,
     inputs=models_and_samples,
     mistakes={
-        "All clients have equal weights. Who has more samples must count more.": (
+        "All clients have equal weights. A client with more samples must count more.": (
             lambda models, samples: models.mean(axis=0)
         ),
         "The weights do not sum to one. Divide by the number of all samples.": (
@@ -167,7 +167,7 @@ exercise = Implement(
     mistakes={
         "Each client continues where the one before it has stopped. In a round, all clients "
         "start from the server's model.": one_after_the_other,
-        "All clients have equal weights. Who has more samples must count more.": (
+        "All clients have equal weights. A client with more samples must count more.": (
             lambda theta, gradients, samples, lr, steps: one_round(
                 theta, gradients, np.ones(len(samples)), lr, steps
             )
@@ -181,7 +181,8 @@ exercise = Implement(
 # %% [markdown]
 # ## 01.4
 #
-# The lesson measures how much of the clients' work survives the averaging:
+# The title above each panel of the lesson's Figure 2 says how much of the clients' work the mean keeps. Appendix
+# [01b](../01b_drift_measured.ipynb#how-much-work-survives) calls this the share that survives:
 #
 # $$\frac{\lVert \frac1m \sum_i \Delta_i \rVert}{\frac1m \sum_i \lVert \Delta_i \rVert}.$$
 #
@@ -357,7 +358,7 @@ exercise = Implement(
 # $\sum_i \frac{n_i}{n} \theta_i = \theta - \eta \sum_i \frac{n_i}{n} \nabla f_i(\theta) = \theta - \eta \nabla
 # f(\theta)$, because the gradient of a sum is the sum of the gradients. All gradients are taken at the same $\theta$.
 # In the second step, client $i$ takes its gradient at its own $\theta_i$, and
-# $\sum_i \frac{n_i}{n} \nabla f_i(\theta_i)$ is in general no gradient of $f$ at any point.
+# $\sum_i \frac{n_i}{n} \nabla f_i(\theta_i)$ is in general not the gradient of $f$ at any one point.
 
 # %% tags=["exercise"]
 exercise = Explain(

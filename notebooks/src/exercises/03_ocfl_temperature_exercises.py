@@ -140,8 +140,10 @@ check("03.3", first_rise)
 def some_temperatures(rng):
     """Draw temperatures that mostly fall, some of them equal, and a window of one or two rounds.
 
-    Some rise over the window of two rounds, but not over its last round.
+    Some rise over the window of two rounds, but not over its last round, and some rise at once.
     """
+    if rng.random() < 0.2:
+        return [0.5, 0.48, 0.51, 0.49][rng.integers(2) :], int(rng.integers(1, 3))
     if rng.random() < 0.3:
         start = float(rng.uniform(0.4, 0.6))
         falls = [[0, -0.05, -0.1, -0.06, -0.07], [0, -0.06, -0.08, -0.07, -0.07, -0.05]]
@@ -166,6 +168,11 @@ def counted_from_the_end(temperatures, window):
     return next((t + 1 for t in rounds if temperatures[t] > temperatures[t - window]), None)
 
 
+def begins_later(temperatures, window):
+    rounds = range(window + 1, len(temperatures))
+    return next((t + 1 for t in rounds if temperatures[t] > temperatures[t - window]), None)
+
+
 def counted_from_zero(temperatures, window):
     found = first_rise(temperatures, window)
     return None if found is None else found - 1
@@ -180,6 +187,9 @@ exercise = Implement(
     mistakes={
         "The trigger fires where the temperature stays equal. It must rise.": rises_or_stays,
         "Rounds are counted from 1.": counted_from_zero,
+        "The trigger can fire as soon as there are w earlier rounds. You begin later.": (
+            begins_later
+        ),
         "You ask for a rise over all of the last w rounds. Compare with round t − w alone.": (
             rises_over_all
         ),

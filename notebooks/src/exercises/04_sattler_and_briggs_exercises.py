@@ -485,7 +485,7 @@ exercise = Predict(
 # %% [markdown]
 # ## 04.7
 #
-# Answer in about ten sentences.
+# Answer in ten to twenty sentences.
 #
 # 1. Suppose that another learning rate multiplies all updates $\Delta_i$ by a factor $c > 0$. The mean update is not
 #    exactly zero. What becomes of the two norms in Sattler's criterion? Why can no fixed pair $\varepsilon_1$,

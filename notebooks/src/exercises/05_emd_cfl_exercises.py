@@ -176,9 +176,16 @@ from scipy.sparse.csgraph import connected_components
 
 
 def scores_and_epsilon(rng):
-    """Draw scores, of which about a third are below ε. A client need not agree with itself."""
+    """Draw scores, of which about a third are below ε, or only those along a chain of clients.
+
+    A client need not agree with itself.
+    """
     m = rng.integers(6, 10)
     scores = rng.uniform(-0.02, 0.3, (m, m))
+    if rng.random() < 0.3:
+        places = rng.permutation(m)
+        far = abs(places[:, None] - places[None]) > 1
+        scores = np.where(far, rng.uniform(0.13, 0.3, (m, m)), rng.uniform(-0.02, 0.07, (m, m)))
     np.fill_diagonal(scores, rng.uniform(-0.02, 0.16, m))
     return scores, float(rng.uniform(0.08, 0.12))
 
@@ -323,8 +330,8 @@ exercise = Implement(
 # 0.39 & 0.31 & 0.34 & 0.03 & 0.02
 # \end{pmatrix}$$
 #
-# How many clusters does EMD-CFL find with $\varepsilon = 0.005$, with $0.1$ and with $0.6$? Neighbourhoods and
-# connected components give the same numbers here. Write a list of three numbers, such as `[3, 3, 3]`.
+# How many clusters does EMD-CFL find with $\varepsilon = 0.005$, with $0.1$ and with $0.6$? The lesson's rule, by
+# which clients that agree with exactly the same clients form a cluster, and connected components give the same numbers here. Write a list of three numbers, such as `[3, 3, 3]`.
 
 # %%
 ### BEGIN SOLUTION

@@ -305,16 +305,19 @@ check("06.4", components)
 def associations(rng):
     """Draw chains of associations with a few branches, and some isolated local clusters."""
     sizes = [int(rng.integers(4, 7)), int(rng.integers(3, 5)), 2]
+    backwards = rng.random() < 0.3  # from the end of a long chain to its beginning
+    sizes[0] += 4 * backwards
     n = sum(sizes) + int(rng.integers(2, 4))
     names = rng.permutation(n)
     pairs, start = [], 0
     for size in sizes:
         for place in range(start + 1, start + size):
             # Mostly the one before it in the chain, and sometimes an earlier one
-            before = rng.integers(start, place) if rng.random() < 0.3 else place - 1
+            earlier = rng.random() < 0.3 and not backwards
+            before = rng.integers(start, place) if earlier else place - 1
             pairs.append(rng.permutation([names[before], names[place]]))
         start += size
-    return n, rng.permutation(np.array(pairs))
+    return n, np.array(pairs)[::-1] if backwards else rng.permutation(np.array(pairs))
 
 
 def with_neighbours(n, pairs):

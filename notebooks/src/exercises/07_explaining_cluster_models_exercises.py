@@ -139,7 +139,7 @@ def replaced(image, pixels, baseline):
 def image_and_map(rng):
     """Draw an image, a map without ties, a number of pixels and a baseline."""
     shape = rng.integers(3, 7, 2)
-    k = 0 if rng.random() < 0.3 else int(rng.integers(1, shape.prod()))
+    k = int(rng.choice([0, rng.integers(1, shape.prod()), shape.prod()], p=[0.3, 0.5, 0.2]))
     heat = rng.permutation(np.linspace(0, 1, shape.prod())).reshape(shape)
     return rng.uniform(size=shape), heat, k, float(rng.uniform(0.1, 0.9))
 

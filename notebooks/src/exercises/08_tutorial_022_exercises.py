@@ -294,7 +294,8 @@ check("08.5", clusters_below_the_gap)
 def rising_heights(rng):
     """Draw the heights of merges in ascending order, with one gap that is clearly the largest."""
     steps = rng.uniform(0.05, 0.3, rng.integers(5, 9))
-    steps[rng.integers(2, len(steps) - 1)] += rng.uniform(0.6, 1.5)
+    # Often the first gap or the last one
+    steps[rng.choice([1, rng.integers(1, len(steps)), len(steps) - 1])] += rng.uniform(0.6, 1.5)
     steps[0] = 0.01  # the second height is the largest multiple of the one before
     return (np.cumsum(steps),)
 
@@ -313,6 +314,12 @@ exercise = Implement(
         ),
         "You count the merges that are kept. How many clusters do they leave?": (
             lambda heights: int(np.diff(heights).argmax()) + 1
+        ),
+        "The last gap is a gap, too.": (
+            lambda heights: int(len(heights) - np.diff(heights)[:-1].argmax())
+        ),
+        "The first gap is a gap, too.": (
+            lambda heights: int(len(heights) - 1 - np.diff(heights)[1:].argmax())
         ),
         "You cut the smallest gap.": lambda heights: int(len(heights) - np.diff(heights).argmin()),
         "You look for the largest ratio of two heights. The gap is their difference.": (
@@ -363,7 +370,7 @@ exercise = Predict(
     tolerance=0.0035,
     because="Each cluster has a third of the samples, a quarter of which are of each class. So "
     "the shared classes have two twelfths each, and the others one. The outer clusters have "
-    "five twelfths, and the middle one six. No training can change this: the printed 78 % are "
+    "five twelfths, and the middle one six. No training can change this: the printed 78 % is "
     "impossible under this reading.",
 )
 
@@ -371,8 +378,8 @@ exercise = Predict(
 # ## 08.7
 #
 # There are three groups of ten clients. In a run with reassignment, all clients of two groups have chosen the same model, and the
-# third group has another model. Nobody has chosen the third model. Which ARI would Figure 6 of [08b](../08b_tutorial_022_controls.ipynb) show? Two digits after the point are enough. You
-# may compute it.
+# third group has another model. Nobody has chosen the third model. Which ARI do these clusters have? Two digits after the point are enough. You
+# may compute it. (Look at Figure 6 of [08b](../08b_tutorial_022_controls.ipynb) afterwards: some of its runs end like this.)
 
 # %%
 ### BEGIN SOLUTION

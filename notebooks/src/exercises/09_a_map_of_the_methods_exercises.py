@@ -117,7 +117,7 @@ exercise = Implement(
 # %% [markdown]
 # ## 09.3
 #
-# In FedEM, a client has a share $\pi_k$ for each of $K$ models. Model $k$ has the loss $f_k(x)$ on the image $x$. Compute the
+# In FedEM ([09b](../09b_catalogue.ipynb#the-methods)), a client has a share $\pi_k$ for each of $K$ models. Model $k$ has the loss $f_k(x)$ on the image $x$. Compute the
 # responsibilities of the E-step, which sum to 1 for each image:
 #
 # $$q_k(x) = \frac{\pi_k\, e^{-f_k(x)}}{\sum_l \pi_l\, e^{-f_l(x)}} .$$
@@ -288,7 +288,7 @@ exercise = Predict(
     },
     tolerance=0.01,
     because="Seven models are exchanged per client and round, and federated averaging "
-    "exchanges two. FedEM also sends all six models back, so it costs six times as much.",
+    "exchanges two. With FedEM, all six models also come back, which is six times FedAvg's bytes.",
 )
 
 # %% [markdown]
@@ -364,8 +364,8 @@ exercise = Explain(
         ),
         (
             1,
-            "Names a method and a reason that one of the lesson's figures shows, and a "
-            "situation in which the method would fail.",
+            "Names a method and a reason that a figure or a table of the lesson or its appendix "
+            "shows, and a situation in which the method would fail.",
         ),
         (1, "Says what would be measured, with which seeds, and what would change the choice."),
     ),

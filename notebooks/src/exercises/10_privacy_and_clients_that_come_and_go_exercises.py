@@ -133,7 +133,8 @@ exercise = Implement(
 # %% [markdown]
 # ## 10.3
 #
-# You get the losses of members and of other images. Compute the area under the ROC curve of the attack by the loss. It is the probability that a random member
+# *Members* are the images on which a model was trained. An attacker takes an image for a member if the model has a small loss on it. You get the losses of
+# members and of other images. Compute the area under the ROC curve (AUC) of this attack. It is the probability that a random member
 # has a smaller loss than a random other image. Equal losses count half.
 
 
@@ -218,7 +219,8 @@ exercise = Predict(
 # %% [markdown]
 # ## 10.5
 #
-# A federation runs four times as many rounds as planned, and ε must stay the same. By which factor must the noise σ grow?
+# A federation runs four times as many rounds as planned, and ε must stay the same. By which factor must the noise σ grow? (The lesson says which noise in
+# one round is like the noise σ in $t$ rounds.)
 
 # %%
 ### BEGIN SOLUTION

@@ -202,8 +202,8 @@ exercise = Predict(
         "The server does not look at changes in the rounds between two clusterings.": 0.0,
     },
     tolerance=0.001,
-    because="These are rounds 11 to 14: one less than the number of rounds between two "
-    "clusterings. To cluster more often shortens this time, and costs more rounds.",
+    because="These are rounds 11 to 14: one less than the five rounds from one clustering to the "
+    "next. Clustering more often shortens this time, and costs more rounds.",
 )
 
 # %% [markdown]

@@ -130,6 +130,9 @@ def a_published_number(rng):
     # The standard error, too, must reach beyond the room in some of the trials
     factor = [(0.1, 0.85), (1.15, 2), (8, 12)][rng.choice(3, p=[0.5, 0.25, 0.25])]
     width = room * rng.uniform(*factor)
+    if kind == "near" and rng.random() < 0.3:  # half the interval is below far, and its end beyond
+        distance = rng.uniform(0.5, 0.8) * near
+        width = (far - distance + far) / 2
     scatter = rng.normal(size=int(rng.integers(2, 5)))
     scatter = (scatter - scatter.mean()) * width / half_width(scatter)
     value = float(rng.uniform(0.2, 0.9))
@@ -145,6 +148,12 @@ def by_interval(distance, width, near, far):
 
 def by_the_mean_alone(value, ours, near, far):
     return by_interval(abs(ours.mean() - value), 0, near, far)
+
+
+def by_half_the_width(value, ours, near, far):
+    distance, half = abs(ours.mean() - value), half_width(ours)
+    inside = distance <= far and half <= far
+    return by_interval(distance, 0 if inside else half, near, far)
 
 
 def if_it_contains_the_value(value, ours, near, far):
@@ -189,6 +198,7 @@ exercise = Implement(
         ),
         "Your interval comes from the spread of the seeds, such as the smallest and the "
         "largest one. The rule takes the t-interval of the mean, with the h of 90.1.": by_extremes,
+        "You compare half the width of the interval with far. Compare its ends.": by_half_the_width,
     },
     same=lambda a, b: isinstance(a, str) and a == b,
 )

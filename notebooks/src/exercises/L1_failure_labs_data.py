@@ -40,7 +40,7 @@ from cflkit.course.exercises import Implement
 # Nadia's digits come from a bad camera, whose pixels are noisy. In each true cluster, she compares two models. One
 # answers with the class of the most similar training image, and the other with the class whose mean image is nearest.
 # On the clients' own test sets, the first model wins by 0.08. On new images of the same camera and the same classes, it
-# loses by 0.08. It is also worse there by 0.2 than on the own test sets. No client trains on its own test images.
+# loses by 0.08. Its accuracy there is also 0.2 lower than on the clients' own test sets. No client trains on its own test images.
 
 # %%
 _, split = partition.ocfl(
@@ -405,7 +405,7 @@ exercise = Implement(
 # ## L1.3
 #
 # Leo wants to save traffic. He trains one shared model by federated averaging, and only some of the nine clients take
-# part in a round. He records the accuracy on the own test set of each client after each of 20 rounds. His table says
+# part in a round. He records the accuracy on each client's own test set after each of 20 rounds. His table says
 # that one client per round is better than all nine. He writes: "Averaging is superfluous." But the clients form three
 # true clusters that have no class in common. With one client per round, only one of these clusters trains the model.
 
@@ -460,10 +460,10 @@ plots.show(
 #
 # Leo's number is the mean over clients of each client's *best round*. With one client per round, the model serves one
 # true cluster at a time. Each client finds a round in which it was served, and the table counts only this round. But no
-# single model has such an accuracy. After its best round, the model with one client per round has a mean of 0.69. The
-# one with nine has 0.93.
+# single model has such an accuracy. In the round in which its mean over all clients is highest, the
+# model with one client per round has 0.69. The one with nine has 0.93.
 #
-# The best round rewards curves that go up and down, and runs with many rounds. It needs the test labels, so that nobody
+# The best round rewards curves that go up and down, and runs with many rounds. Choosing it needs the test labels, so nobody
 # can choose this round in practice.
 #
 # Maxima over test curves are common. The library PFLlib ends each run with "Best accuracy", the maximum over rounds of

@@ -119,8 +119,8 @@ plots.show(
 #
 # Vera chose the best of three rates by one run. Her rate lies at the *edge of stability*. On a loss of curvature
 # $\lambda$, gradient descent with the rate $\eta$ multiplies the distance to the optimum by $1 - \eta\lambda$ in each
-# step. Beyond $\eta = 2/\lambda$, each step overshoots more than the one before. At the edge, the start decides who
-# gets through. A difference in the last digit grows until two runs have nothing in common.
+# step. Beyond $\eta = 2/\lambda$, each step overshoots more than the one before. At the edge, the initial model decides which
+# runs still train well. A difference in the last digit grows until two runs have nothing in common.
 #
 # The scatter over seeds shows it. At half her rate, all seeds end between 0.93 and 0.95, and the computers agree. A
 # comparison of methods at the edge only says which method was lucky.
