@@ -266,7 +266,7 @@ def line_up(truth, k=4):
 
 # %%
 def in_lockstep(lines, place, rounds):
-    """What methods have after these rounds. If one diverges, the page ends, and says where."""
+    """What methods have after these rounds. If a method diverges, the page ends, and says where."""
     result = simulation.run(lines, place, rounds, progress=False)
     for name, end in result.summary().items():
         if "diverged_in" in end:  # without the others, it raises its error

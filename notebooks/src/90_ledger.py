@@ -90,7 +90,7 @@ for scale in ("paper's", "reduced"):
 # %% [markdown]
 # In Figure 1, look first for the light grey. It marks the numbers for which the kit has no run of the same scenario. Tables of which no
 # number has been run share one bar per paper. FedCRef's runs ([report 96](96_report_fedcref.ipynb)) use other images than
-# its paper, so they count for no number.
+# its paper, or fewer, so they count for no number.
 
 
 # %% tags=["hide-input"]
@@ -480,8 +480,8 @@ if twins.empty:
     print(f"No method of {view.paper} has runs both as published and as intended.")
 
 # %% [markdown]
-# **With the defaults**, 19 of the 32 crosses of affinity propagation lie within 0.05 of their printed bars, and all lie to the left of their circles. Neither
-# sign gives the 0.66 that is printed for 30 clients in non-overlapping, imbalanced clusters ([report 93](93_report_ocfl.ipynb)).
+# **With the defaults**, about half of the crosses of affinity propagation lie within 0.05 of their printed bars, and all lie to the left of their circles. Neither
+# sign gives the printed 0.66 for 30 clients in non-overlapping, imbalanced clusters ([report 93](93_report_ocfl.ipynb)).
 #
 # ## Numbers that are not what their column says
 #

@@ -317,7 +317,7 @@ for name in titles:
 #
 # **PF1 makes the gain of clusters look large.** Macro-F1 averages over all classes that occur among a client's labels *or the model's answers*, as in the authors' code. So one wrong answer
 # can add a class with F1 = 0, and a client has few classes. Compare the last two columns. In mean *accuracy*, FedAvg is much nearer to OCFL than in PF1. It ends within a few points on MNIST, but not on Fashion-MNIST. The papers
-# print no accuracy of such models. Our [table of results](results.md) has both, and the lead over fine-tuned FedAvg (0.1 to 3.0 points of accuracy in one scenario).
+# print no accuracy of such models. Our [table of results](results.md) has both, and the lead over fine-tuned FedAvg.
 
 # %% [markdown]
 # How much better is a method's PF1 than another's? All methods of a run have the same clients, initial model and batches, so they are **paired**. The next cell prints the lead of

@@ -34,7 +34,7 @@ export const SCENES = {
     groups: [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]].map((classes) => ({ turns: 0, classes })),
   },
   alike: { name: "All alike", groups: [{ turns: 0, classes: ALL }] },
-  steps: { name: "One step a round", groups: FOUR, epochs: "0", rule: "halves" },
+  steps: { name: "One step per round", groups: FOUR, epochs: "0", rule: "halves" },
 };
 
 /** Write groups as in an address: the turns and the classes of each. @param {Group[]} groups */
