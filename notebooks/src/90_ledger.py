@@ -480,7 +480,7 @@ if twins.empty:
     print(f"No method of {view.paper} has runs both as published and as intended.")
 
 # %% [markdown]
-# **With the defaults**, about half of the crosses of affinity propagation lie within 0.05 of their printed bars, and all lie to the left of their circles. Neither
+# **With the defaults**, about half of the crosses of affinity propagation lie within 0.05 of their bars, and all lie to the left of their circles. Neither
 # sign gives the printed 0.66 for 30 clients in non-overlapping, imbalanced clusters ([report 93](93_report_ocfl.ipynb)).
 #
 # ## Numbers that are not what their column says

@@ -101,7 +101,9 @@ def leads_over_fine_tuning(committed: Sequence[Record]) -> str:
         percents = ", ".join(f"{100 * lead:+.1f}" for lead in leads.loc["accuracy"])
         f1, everywhere = (", ".join(f"{lead:+.2f}" for lead in leads.loc[row]) for row in rows[1:])
         better, worse = leads.loc["accuracy"].gt(0.01).all(), leads.loc["accuracy"].lt(0).all()
-        verdict = "are worth more" if better else "are worth less" if worse else "are neither"
+        verdict = (
+            "are worth more" if better else "are worth less" if worse else "are neither of the two"
+        )
         lines.append(
             f"{data}, {overlap}, {balance}, {clients} clients, seed by seed: {percents} points of accuracy, {f1} in PF1, and "
             f"{everywhere} in GF1. So clusters {verdict} here"
