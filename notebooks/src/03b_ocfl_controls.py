@@ -976,7 +976,8 @@ for name, measures in summary.items():
         print(f"{name:22s} diverged in round {measures['diverged_in']}")
         continue
     print(
-        f"{name:22s} {measures['clustering_round'] or '-':>18} {measures['ari']:6.2f} "
+        f"{name:22s} {measures.get('clustering_round') or '-':>18} "
+        f"{measures.get('ari', np.nan):6.2f} "
         f"{measures.get('pf1', np.nan):6.2f} {measures.get('gf1', np.nan):6.2f} "
         f"{measures.get('accuracy', np.nan):9.2f}"
     )
