@@ -30,7 +30,7 @@
 #
 # **Study minutes:** 14. **Minutes on two cores:** 0.5
 #
-# **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
+# **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024. (Its clients differ in their classes, ours here in their scanners.)
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -93,7 +93,7 @@ plots.show(
 #
 # **OCFL** (one-shot clustered federated learning) begins like FedAvg. An update is a long vector, so it has a direction, and
 # OCFL measures in each round how different the directions of the updates are. In the first round in which they differ more than in the round before, it splits the clients, once, into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
-# a clustering algorithm, puts clients together whose updates have similar directions. From then on, each cluster trains a model of its own.
+# a clustering algorithm, puts clients together whose updates have similar directions. ([Lesson 03](03_ocfl_temperature.ipynb) asks why in this round.) From then on, each cluster trains a model of its own.
 #
 # **Predict.** Which of the three is best, and which is worst? Which mean accuracy do you expect of one model per cluster? (Whoever guesses one of the ten digits blindly is right in a tenth of the cases.) Write this number into the next cell, and execute the cells from there. Figure 2 then shows your guess.
 
@@ -208,7 +208,7 @@ print(
 )
 
 # %% [markdown]
-# The one model sees twenty times as many images as a client alone, and is still worse. One reason is that a 6 that is upside down, like the third digit of the third row above, is a 9 for another office. Another is that it learns four kinds of
+# The one model sees twenty times as many images as a client alone, and is still worse. One reason may be that a 6 that is upside down, like the third digit of the third row above, is a 9 for another office. Another is that it learns four kinds of
 # images at once, and is slow: after ten more rounds it has 0.82 ([04](04_sattler_and_briggs.ipynb)). The model of a cluster has five times the images of a client, and all of them suit it.
 #
 # A fourth way needs no clusters. At the end, each client trains the one model for five more epochs on its own images, and keeps the result for itself. Clusters are worth their trouble only if they also beat this [**fine-tuning**](99_glossary.ipynb#fine-tuning).
@@ -219,12 +219,12 @@ tuned = simulation.run(control, federation, run.rounds, progress=False).summary(
 print(f"one model, fine-tuned by each client: {tuned['accuracy']:.2f}")
 
 # %% [markdown]
-# Here fine-tuning lifts the one model from 0.71 to 0.77, which is still below clients alone (0.81).
+# Here fine-tuning lifts the one model from 0.71 to 0.77, which is still below clients alone (0.81). (These train for fifty epochs on their own images; fine-tuning adds five.)
 #
 # OCFL was not told the groups, nor how many there are. It used the updates, and one number that was chosen before: a cluster has at least a fifth of the clients, as in the papers. Here that is four, and our groups have five. So the number fits, and a group of three would not be found.
 #
 # > **An honest limit.** Clustering helps *here*, after ten rounds. After twenty, one model for all is about as good as each client alone ([04](04_sattler_and_briggs.ipynb)), and both are still
-# > below the clusters. If each client has more images, clusters lead clients alone by less (exercise 2). And if all offices are alike, clustering has nothing to separate. Whoever claims that clustering
+# > below the clusters. Exercise 2 asks what becomes of the clusters' lead if each client has more images. And if all offices are alike, clustering has nothing to separate. Whoever claims that clustering
 # > helps must therefore compare it with one model for all, with clients alone, and with fine-tuning.
 #
 # ## What we saw

@@ -277,7 +277,7 @@ plots.show_frames(
 
 # %% [markdown]
 # We call the length of the updates the clients' *work*. The mean of similar clients keeps most of it. The mean of dissimilar clients keeps less than the 41 % of six unrelated directions, and far less than the 58 % of three unrelated groups, because the groups pull *against*
-# each other. With more epochs, the mean keeps a larger *share* in both federations (move the slider). This does not mean that there is less drift. The updates become much longer, too, and the length that the mean loses
+# each other. With more epochs, the mean keeps a larger *share* in both federations (move the slider; we have not tested why). This does not mean that there is less drift. The updates become much longer, too, and the length that the mean loses
 # grows with them ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #
 # ## What do clients forget meanwhile?
@@ -314,7 +314,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Each dissimilar client forgets the classes that it does not see. The other three lines lie nearly on each other. So the mean repairs the damage here: most of the drift cancels, and the mean
+# Each dissimilar client forgets the classes that it does not see: in the end it is right for little more than a third of the images, and its own classes are about a third of them. The other three lines lie nearly on each other. So the mean repairs the damage here: most of the drift cancels, and the mean
 # stays near the good model from which all clients started. In this one round, averaging loses length (Figure 2), but no accuracy (Figure 3).
 #
 # > **An honest limit.** The clients started from a trained, convex model, and drifted for one round. With a deeper network, from random weights and in every round, the mean

@@ -27,7 +27,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb).
 #
-# **Study minutes:** 19. **Minutes on two cores:** 0.5
+# **Study minutes:** 20. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning* (OCFL), extended version,
 # section 3.1, whose four scenarios make it possible to say afterwards whether a method has found the right groups.
@@ -65,7 +65,7 @@ images = datasets.load("digits-8x8")
 # - **overlap**: the groups have disjoint sets of classes, or they share some,
 # - **balance**: in balanced scenarios, all groups have equally many clients, and classes are as frequent as in the data set. In imbalanced ones, groups differ in size, and some classes are rare, or nobody has them.
 #
-# Clients whose classes differ have **label skew**. A 3 looks the same at all clients that have it ([05](05_emd_cfl.ipynb) has the other case). Each client keeps 30 % of its images as its **own test set**.
+# Clients whose classes differ have **label skew**. A 3 looks the same at all clients that have it ([lesson 00](00_start_here.ipynb) had the other case, turned images). Each client keeps 30 % of its images as its **own test set**.
 
 # %%
 scenarios = {
@@ -128,7 +128,7 @@ ari = metrics.agreement(group_of, three_ways["one model per cluster"].labels)["a
 
 # %% [markdown]
 # **Personalisation** asks how good a client's model is on images like its own. **Generalisation** asks how good it is on images of all kinds. The papers measure both by the [F1 score](99_glossary.ipynb#macro-f1), and call them PF1 (own test sets) and
-# GF1 (a *central* test set of all classes, which belongs to no client). Their PF1 is also a mean over all rounds. We take the accuracy, because on a mixture of images it is simply a weighted mean, and we take it after the last round. And we ask for a third number: how good is a model on **foreign** images, those of classes that its client's group does not have?
+# GF1 (a *central* test set of all classes, which belongs to no client). Their PF1 is also a mean over all rounds. The difference of both, for us the length of an arrow in Figure 2, is their [learning gap](99_glossary.ipynb#learning-gap), and should be small. We take the accuracy, because on a mixture of images it is simply a weighted mean, and we take it after the last round. And we ask for a third number: how good is a model on **foreign** images, those of classes that its client's group does not have?
 
 # %%
 everyone = torch.arange(run.clients)
@@ -176,9 +176,9 @@ plots.show(
 
 # %% [markdown]
 # On its own classes, a cluster's model is right in 98 of a hundred cases, and a client alone in 97. (The end of this lesson asks whether this difference is real.) On all ten digits both fail, because they have never seen the other digits. One model for all has only 0.87 on a client's own classes, but
-# it has 0.88 on all ten, too. This is the main trade-off of the OCFL papers. Where groups see different classes, even the right clusters do not escape from it.
+# it has 0.88 on all ten, too. This is the main trade-off of the OCFL papers. Where groups see different classes, even the right clusters do not escape from it. (But the extended paper, section 4.6.1, calls generalisation "more or less comparable" for all methods. In its archive, one model for all has a PF1 of only 0.3 in this scenario on MNIST.)
 #
-# Does [fine-tuning](99_glossary.ipynb#fine-tuning) escape, in which each client trains the one model for one more epoch on its own images?
+# Does [fine-tuning](99_glossary.ipynb#fine-tuning) escape? There, each client trains the one model for one more epoch on its own images.
 
 # %% tags=["nbval-check-output"]
 control = {"fine-tuned": methods.make("fedavg-ft")}
@@ -194,7 +194,7 @@ print(f"fine-tuned: {home:.2f} on own classes, {all_ten:.2f} on all ten")
 # Now a client meets a mixture: a share $p$ of its test images is foreign, and the others are like its own. Its model has the accuracy $a$ *at home*, on its own classes, and the accuracy $b$ *abroad*, on foreign images. In the mixture it reaches $(1 - p)\, a + p\, b$.
 # That is a straight line in $p$, and the lines of two models cross where both are equally good.
 #
-# **Predict.** How many of a hundred test images must be foreign until one model for all is better than one model per cluster? Choose a number now, before you can compute it.
+# **Predict.** How many of a hundred test images must be foreign until one model for all is better than one model per cluster? Choose a number now, before you compute it.
 #
 # **Write it.** At which share $p$ do two models tie? The function gets two arrays: the accuracies of both models at home, and those of both models abroad (`foreign`). One model is better at home, and the other one abroad. It takes two or three lines, in place of `raise NotImplementedError`. Until they are right, the lesson goes on with the solution of exercise 02.7.
 
@@ -327,12 +327,12 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# With the defaults, the perceptron serves all groups alike in the end (a gap of 0.01). The convolutional network is a see-saw (0.79): in one round it works for one group, in the next for another. We think that this is because each group pulls it towards its own classes. The mean over the groups
+# With the defaults, the perceptron serves all groups alike in the end (a gap of 0.01). The convolutional network is a see-saw (0.79): in one round it works for one group, in the next for another. We think that each group pulls it towards its own classes; we do not know why the perceptron withstands this. The mean over the groups
 # hides this. On five other draws, the convolutional network's gap was larger than the perceptron's by 0.2 or more in four. In one run of 60 rounds the swings became smaller. So clients who disagree can make one model swing, but they need not.
 #
 # ## The clients' own test sets are too easy
 #
-# Clients of a group draw from the same pool, and each makes its own test set. So an image in one client's test set may be a training image of another. (The extended paper says so, and gives a reason in its section 3.1.2.) How often is it?
+# Clients of a group draw from the same pool, and each makes its own test set. So an image in one client's test set may be a training image of another. (The extended paper says in section 3.1.2 that clients share images, to break their independence; it does not mention the tests.) How often is it?
 
 # %% tags=["nbval-check-output"]
 leaked = np.mean(

@@ -15,7 +15,7 @@
 #
 # *A model that learns from the second row can read the grey instead of the digit. In the last row, the grey is that of another digit.*
 #
-# **Answer.** It matters *when* they are found. A model that was averaged with the poisoned group may already read the grey. EMD-CFL therefore clusters before anything is averaged. Each client trains a model of its own, and an earth mover's distance measures
+# **Answer.** It matters *when* they are found. A model that was averaged with the poisoned group may already read the grey. EMD-CFL clusters before anything is averaged. Each client trains a model of its own, and an earth mover's distance measures
 # how strange the images of another client look to this model.
 #
 # **You will**
@@ -185,12 +185,12 @@ split_in = "has not split" if when is None else f"split in round {when:.0f}"
 print(f"OCFL {split_in}; its clusters agree with the groups with an ARI of {agreement:.2f}")
 
 # %% [markdown]
-# With the defaults, OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. (So it was in 17 of twenty other draws.) The only difference is one round, in which they averaged with the poisoned group. What they took over from it is still in their model at the end. (It may fade with many more rounds; we have not tried.)
-# Not all of the fall is poison: the strange background alone costs the oracle's clients 0.05, and clients alone 0.10. Even clients alone (0.81) do better under attack than OCFL's (0.70).
+# With the defaults, OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. (So it was in 17 of twenty other draws.) The only difference is one round, in which they averaged with the other groups. What they took from the poisoned one is still in their model at the end. (With more rounds it may fade.)
+# The poison is not the only reason: the strange background alone costs the oracle's clients 0.05, and clients alone 0.10. Clients alone (0.81) do better under attack than OCFL's (0.70).
 #
 # ## What a model sees
 #
-# So the groups must be found before the first average, and from images alone. In round 1 every client trains the same initial model on its own data. Afterwards, images like its own look familiar to this model. The
+# So the groups must be found before the first average. EMD-CFL compares images; [05b](05b_emd_cfl_controls.ipynb) compares updates, too. In round 1 every client trains the same initial model on its own data. Afterwards, images like its own look familiar to this model. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is what enters the last layer of a network: for our perceptron, the 64 numbers of its hidden layer.
 
 # %% tags=["nbval-check-output"]
@@ -240,7 +240,7 @@ plots.show(
 
 # %% [markdown]
 # In 64 dimensions points have no order, but a library finds the cheapest plan. As in the authors' code, carrying one embedding to another costs their
-# [cosine distance](99_glossary.ipynb#cosine-distance), between 0 and 2.
+# [cosine distance](99_glossary.ipynb#cosine-distance), here between 0 and 1.
 #
 # **Write it.** The next function gets two samples of embeddings, which are NumPy arrays, and returns all costs. It takes three lines. Until they are right, the lesson goes on with the solution of exercise 05.2.
 
@@ -336,10 +336,10 @@ print("score at 0, 90 and 180 degrees:", *(f"{curve[k]:.3f}" for k in (0, 3, 6))
 #
 # ## Before the first average
 #
-# Client $i$ sends its embedding model to client $j$, and each of them embeds its own images with it. Both multiply their embeddings by a random matrix that they share and that
-# the server does not know, and send the products. Random projections nearly keep distances, so with $r_i$ the server can compute $s_{ij}$. (This is not a proof of privacy: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
+# Client $i$ sends its embedding model to client $j$, and each of them embeds its own images with it. Both multiply their embeddings by a shared random matrix that
+# the server does not know, and send the products. Random projections nearly keep distances, so with $r_i$ the server can compute $s_{ij}$. (The paper trusts the server. This is no proof of privacy: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
 #
-# Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε. Either of them can refuse. Clients that agree with exactly the same clients form a cluster.
+# Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε. Either can refuse. Clients that agree with exactly the same clients form a cluster; its model averages over all clients with whom they agree.
 
 # %% tags=["nbval-check-output"]
 emd_cfl = methods.make("emd-cfl", epsilon=run.epsilon)
@@ -356,20 +356,20 @@ print("the same accuracies as the oracle:", clustered[:2] == after["group"][:2])
 #
 # ## Why is a small distance a good sign?
 #
-# (You can skip this section at first.) The paper's theorem 2.2 and its corollary 2.3 say how well two clients can answer together, by the mean of their answers. They see by the same embeddings, and each has its own last layer. There are two classes, all clients label by one rule, and no last layer stretches a distance by more than a factor $L$. Then the error of the mean on the data of both is at most the sum of three terms:
+# (You can skip this section at first.) The paper's theorem 2.2 and its corollary 2.3 say how well two clients can answer together, by the mean of their answers. Both use the same embeddings, and each has its own last layer. There are two classes, all clients label by one rule, and no last layer stretches a distance by more than a factor $L$. Then the error of the mean on the data of both is at most the sum of three terms:
 #
 # - the error that the two clients have anyway, each with its own last layer,
 # - the distance $W$ of their embeddings times $L$,
 # - $\lambda/2$, where λ is the sum of both clients' errors with the one last layer that suits both best.
 #
-# EMD-CFL can measure $W$, so it puts clients into a cluster only if $W$ is small. (Which $W$ is small enough, the theorem does not say.) It cannot see λ, which is large where one image means a 6 to one client and a 9 to the other. (The assumption of one rule excludes this.)
+# EMD-CFL can measure $W$, so it puts clients into a cluster only if $W$ is small. (Which $W$ is small enough, the theorem does not say.) It cannot see λ, which is large where, against this assumption of one rule, one image means a 6 to one client and a 9 to another.
 # [05b](05b_emd_cfl_controls.ipynb#the-reason-a-theorem) has a proof, and what lies between theorem and method.
 #
 # ## Which ε?
 #
-# A pair of clients agrees if the *larger* of its two scores is below ε. So we keep only this larger score of each pair. An ε finds the groups if it is above the largest one within a group, and below the smallest one between two groups. All such ε are the **working range**.
+# A pair of clients agrees if the *larger* of its two scores is below ε. So we keep only this one. An ε finds the groups if it is above the largest one within a group, and below the smallest one between two groups. All such ε are the **working range**.
 #
-# **Predict.** Which is easier to tell apart, two groups at 0 and 90 degrees, or four at 0, 90, 180 and 270 degrees?
+# **Predict.** Which ε works for two groups at 0 and 90 degrees, and which for four at 0, 90, 180 and 270 degrees?
 
 
 # %%
@@ -425,14 +425,14 @@ plots.show(
 # The left panel shows why one refusal must be enough. The models of clean clients (upper rows) hardly notice the shaded background. But to the models of poisoned clients, images without it look strange, so they refuse. Right: the ranges of our three groups and of the two angles overlap only near 0.08.
 #
 # > **An honest limit.** ε must be chosen, and we chose ours with the groups at hand. On four rotations no ε works, above all because upside-down digits look familiar; few images are another cause. With MNIST at the paper's scale, our runs
-# > have a working range from 0.02 to 0.08. The paper separates the groups, too. Its ε is missing in our copy, and the 0.1 of the authors' code is too large in these runs ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)).
+# > have a working range from 0.02 to 0.08. The paper's range is wide (appendix E.1), but missing in our copy, and the 0.1 of the authors' code is too large in these runs ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)).
 # > [05b](05b_emd_cfl_controls.ipynb#where-does-the-working-range-come-from) measures what a working ε depends on.
 #
 # <a id="groups-that-nobody-made"></a>
 #
 # ## Groups that nobody made
 #
-# PACS has photos, paintings, cartoons and sketches of the same seven things. The kit has stored runs in which 18 clients have one style each.
+# PACS has photos, paintings, cartoons and sketches of the same seven things. In stored runs, 18 clients have one style each.
 
 # %% tags=["hide-input"]
 natural = records.committed(dataset="pacs-64")
@@ -468,7 +468,7 @@ for past in natural:
 #
 # *Left: the scores of the first run, dark where they are small; the white line in the scale is its ε of 0.02. Right: one mark per seed, after three rounds. (64 pixels, a small network: far below the paper's scale.)*
 #
-# In all three runs, no cluster mixes two styles. In two of them, paintings and photos fall into pieces. This
+# No cluster mixes two styles, though in one run some models average over two. In two runs, paintings and photos fall into pieces. This
 # costs little: EMD-CFL's accuracy is within 0.01 of the oracle's, and 0.10 to 0.16 above FedAvg's. (This ε was chosen before PACS was run. With
 # the authors' 0.1, no run finds the styles. In the paper, with a pretrained ResNet18, EMD-CFL finds them.)
 #
@@ -507,9 +507,10 @@ claims.check(
 # 2. **Break.** Lower `shade` until EMD-CFL no longer finds the poisoned group. Does the attack still work then?
 # 3. **Explain.** A fourth group has clean images, but labels every 3 as an 8. Which of the three terms becomes large, and
 #    which one does EMD-CFL measure?
-#    <details><summary>Answer</summary>λ becomes large, because no last layer can suit both. W stays small, so EMD-CFL cannot see the group.</details>
+#    <details><summary>Answer</summary>λ becomes large, because no last layer can suit both. W stays small, so EMD-CFL cannot see the group. (The theorem assumes one rule for all labels, so the paper claims nothing about such a group.)</details>
 #
 # **Go deeper.** [05b](05b_emd_cfl_controls.ipynb) compares embeddings with pixels, parameters and updates, runs thirteen methods side by side, and lets only some clients take part.
+# The paper also proves that $W$ bounds how far apart the clients' gradients and parameters are, which older methods compare (theorem 2.4, corollary 2.5).
 # [Report 95](95_report_emd_cfl.ipynb#a-poisoned-group-that-looks-the-same) has the poisoned group of the paper.
 #
 # ## References

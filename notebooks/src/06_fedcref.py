@@ -195,14 +195,14 @@ plots.show(
 # than others. So the paper compares every foreign network with the cluster's own network, whose errors show what is usual for its images.
 #
 # Take a local cluster, its own network $q$, and a network $r$ of another client. On image $k$ of this cluster their errors
-# differ by $d_k = \lvert e_k^{\,q} - e_k^{\,r} \rvert$. These differences are scaled to lie between 0 and 1. The client
+# differ by $d_k = \lvert e_k^{\,q} - e_k^{\,r} \rvert$. The paper scales these differences to [0, 1]; like the authors' code, we do so within each pair. The client
 # agrees if at least a share α = 0.75 of them is small:
 #
 # $$\tilde d_k = \frac{d_k - \min d}{\max d - \min d}, \qquad \Pr\{\, \tilde d_k \le \vartheta \,\} \ge \alpha = 0.75.$$
 #
-# The largest scaled difference is always 1. So the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits on many.
+# With this scaling, the rule does not ask whether the differences are small, but whether most of them are small *beside the largest one*. Two networks of one digit disagree strongly on a few odd images only, and two of different digits on many.
 #
-# The owner of $r$ asks the same about the images of its own cluster. If both agree, the two clusters are **associated**. (The paper writes θ.)
+# The owner of $r$ asks the same about the images of its own cluster. If both agree, the two clusters are **associated**. (The paper writes θ for ϑ.)
 #
 # **Write it.** Compute $\tilde d_k$ for several networks at once, each with its own minimum and maximum. While nothing is written, the lesson uses the solution.
 
@@ -363,7 +363,7 @@ plots.show_frames(
 # %% [markdown]
 # In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits, and nobody
 # told it that there are ten. (But we chose ϑ with this figure.) With the defaults, only two clusters
-# find each other at ϑ = 0.2. With a larger ϑ, one wrong line joins two digits, and at 0.6 four communities are left.
+# find each other at ϑ = 0.2. With a larger ϑ, wrong lines join different digits, and at 0.6 four communities are left.
 
 # %% [markdown]
 # ## Communities train together
@@ -483,11 +483,11 @@ of_loop = loop.rename(
 of_loop.set_index("iteration")[["ACC", "communities", "isolated", "clients that go on"]].round(3)
 
 # %% [markdown]
-# With the defaults, the first iteration does nearly all of the work. The second adds 0.01, and after the third all clients rest, so it stops. One column is a surprise: more clusters are isolated at the end than after the first iteration ([06b](06b_fedcref_controls.ipynb#why-are-associations-lost-again) finds the reason).
+# With the defaults, the first iteration does nearly all of the work. The second adds 0.01, and after the third all clients rest. But more clusters are isolated at the end than after the first iteration ([06b](06b_fedcref_controls.ipynb#why-are-associations-lost-again) has a likely reason).
 #
 # ## Clusters made by k-means
 #
-# In our first clusters, the misplaced images are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. According to the paper, simulated clusters do "not limit the significance" of its results. We start again from k-means.
+# In our first clusters, the misplaced images are random. In practice, a client would run a clustering such as k-means, which errs on images that look alike. The paper, which also tests DEC, says simulated clusters do "not limit the significance" of its results. We start again from k-means.
 #
 # **Predict.** Does refinement gain more there, or less?
 
@@ -608,6 +608,7 @@ claims.check(
 #
 # **Go deeper.** [06b](06b_fedcref_controls.ipynb) has the loop with other seeds, the paper's upper bound, what the networks
 # cost and reveal, and [why clean clusters lose associations again](06b_fedcref_controls.ipynb#why-are-associations-lost-again).
+# The paper keeps a client's own networks among the candidates as a safeguard, so that communities that do not fit its images change little (section 4.4). It counts wrong associations by clusters in a wrong community, and not by lines (5.3).
 # [Report 96](96_report_fedcref.ipynb) compares our runs with the paper's tables, and [lesson 10](10_privacy_and_clients_that_come_and_go.ipynb)
 # asks what a network gives away.
 #

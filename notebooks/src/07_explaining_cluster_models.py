@@ -31,7 +31,7 @@
 # **Study minutes:** 23. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
-# Assumption*, section 5. To its authors' knowledge, it is the first to bring cluster models and explanations together. It asks: do the models of clusters also look at better places than one model for all? The authors archived the scores of every cluster, so their diagrams can be drawn again.
+# Assumption*, section 5. To its authors' knowledge, it is the first to bring cluster models and explanations together. It concludes that personalised models "generate more meaningful explanations" (section 7). Do the scores show it? The authors archived the scores of every cluster, so their diagrams can be drawn again.
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -290,7 +290,7 @@ plots.show(
 )
 
 # %% [markdown]
-# With the defaults, three of the four answers are wrong. A map shows which pixels the *model* used. It does not show whether the answer is right, even if the map looks convincing. So a map needs a score.
+# With the defaults, three of the four answers are wrong. The paper (section 5.2) shows similar maps for different answers. A map should show which pixels the *model* used, not whether the answer is right. So it needs a score.
 #
 # ## What does noise score?
 #
@@ -371,7 +371,7 @@ plots.show(
 # ## Whose images? The paper's three scores
 #
 # The paper's Algorithm 2 explains each cluster's model on three sources of images. **In-cluster** are the test images of the cluster's own clients, **out-of-cluster** those of all other
-# clients, and **orchestrator** the server's own test set. For each source it draws images, computes the maps for the predicted classes, and takes the mean area. We do the same, with GradCAM and with noise.
+# clients, and **orchestrator** the server's own test set. For each source it draws images, computes their maps, and takes the mean area. We do the same, with GradCAM and noise, for the predicted classes, as the archive suggests (the algorithm prints $y$).
 #
 # **Predict.** Out-of-cluster, our clusters' models have seen none of the digits, so all answers are wrong. Is the insertion of GradCAM there far below the one in-cluster?
 
@@ -413,10 +413,10 @@ for name, method in ways.items():
 
 # %% [markdown]
 # With the defaults, out-of-cluster every answer is wrong, and GradCAM's insertion is still 0.79, only 0.10 below the one in-cluster. That of noise falls about as much. So the score follows the confidence of the model, even where it is confidently wrong. On the server's
-# test set, which has all digits, FedAvg's model is right more often than the clusters' models, and yet the score prefers the clusters. (How often it is right depends on rounding: 0.65 in this run, and 0.43 in one with a single thread.)
+# test set, which has all digits, FedAvg's model is right more often than the clusters' models, and yet the score prefers the clusters. (How often depends on rounding: 0.65 here, 0.43 with one thread.)
 #
 # In the paper's ranking by insertion in-cluster (its Figure 8), OCFL with HDBSCAN or k-means comes first, and one model for all last. Our small table also has OCFL before FedAvg. But noise has this order, too, so the order alone
-# does not show that the *maps* of clusters are better. (The authors call the evaluation of maps an unresolved problem.)
+# does not show that the *maps* of clusters are better. (The authors call the evaluation of maps unresolved, and compare models on purpose: section 5.1.)
 #
 # ## What noise must score
 #
@@ -464,7 +464,7 @@ plots.show(
 # Noise is near 0 under both models. The centre beats 0 under both models, because digits are in the middle. GradCAM beats the centre under the model of the cluster. Under FedAvg's model
 # both are much lower, and GradCAM is no better than the centre. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained. In 28 longer runs, GradCAM's difference was larger under the clusters' models in only 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)).
 #
-# Only the zero is common to all models. Brightness is the same map under both, and has 0.31 and 0.65. So compare maps under one model, and not models.
+# Only the zero is common to all models: brightness, the same map under both, scores 0.31 and 0.65. So compare maps under one model.
 #
 # Brightness scores as much as GradCAM, or more, although no model was used to make it. It knows where the strokes are, and on a black background the strokes are all that can be put back.
 #
@@ -474,7 +474,7 @@ plots.show(
 #
 # ## What we saw
 #
-# - GradCAM is a weighted sum of a layer's channels. Its maps look alike for right and wrong answers.
+# - GradCAM is a weighted sum of a layer's channels. Its maps can look alike for right and wrong answers.
 # - An insertion area mixes the map with the confidence of the model. Multiplied logits change only the confidence.
 # - Insertion − deletion is 0 on average for noise, under every model. Compare a map with noise *and* with brightness before you believe it.
 
@@ -504,7 +504,7 @@ claims.check(
 # 3. **Explain.** Multiply the logits by 100 instead of 5. What do the areas of noise come close to, and what happens to the difference?
 #
 # **Go deeper.** [07b](07b_explanations_controls.ipynb) scores all methods and all clusters as the paper does. It has an untrained
-# network as a further control, the calibration of the models, and the choice of the layer. [Report 97](97_report_explanations.ipynb) compares the
+# network as a further control, the calibration of the models, and the choice of the layer. By eye, the authors find fewer artefacts and more cohesive maps with OCFL-KM, -MS and -HDBS (section 5.2). [Report 97](97_report_explanations.ipynb) compares the
 # scores with those of the authors, and ranks the methods as the paper does, by [critical differences](99_glossary.ipynb#critical-difference-diagram).
 #
 # ## References

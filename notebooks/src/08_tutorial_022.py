@@ -63,7 +63,7 @@ plots.style()
 # | Clustered | 78 % | 82 % | 10 rounds |
 # | Per-Client | 80 % | 80 % | – |
 #
-# The tutorial's code does not produce this table. It prints losses, and its function that would measure an accuracy is never called. We cannot know whether other code did. But we can ask whether the numbers are possible.
+# The tutorial's code does not produce this table. It prints losses, and its function that would measure an accuracy is never called. Perhaps other code does, on other data. Are the numbers possible on these?
 #
 # ## The data
 #
@@ -274,7 +274,7 @@ plots.show(
 #
 # The tutorial's other exercises change what happens after the clustering. [08b](08b_tutorial_022_controls.ipynb) solves all four:
 #
-# - **[Reassign clients](08b_tutorial_022_controls.ipynb#reassign-clients)** (exercise 1): in every round, each client moves to the model with the smallest loss, as in [IFCA](99_glossary.ipynb#ifca). From bad clusters, most of twenty runs reach the groups. In the others, two groups go on sharing one model.
+# - **[Reassign clients](08b_tutorial_022_controls.ipynb#reassign-clients)** (exercise 1): in every round, each client moves to the model with the smallest loss, as in [IFCA](99_glossary.ipynb#ifca). Started from bad clusters, most of twenty runs reach the groups. In the others, two groups go on sharing one model.
 # - **[Soft clusters](08b_tutorial_022_controls.ipynb#soft-clusters)** (2): each client has a share in every cluster. This helps clients that lie between two groups.
 # - **[Merge clusters](08b_tutorial_022_controls.ipynb#merge-clusters)** (4): form too many, and join those whose models serve each other's clients. This finds the three groups here, but its rule can never answer that all clusters differ.
 #
@@ -341,15 +341,15 @@ plots.show(
 #
 # - **Per-Client.** On its training samples, a client's own model is nearly always right (about 99 %), because it has learned them by heart. On new samples it is right in about 71 %, between the two other methods. The published 80 % fits neither number. The
 #   tutorial's clients have no other samples. So if its function had been called, it would have measured these 99 %, and a reader would have concluded that clients should not cooperate.
-# - **Clustered.** The 82 % lies just below the ceiling, and our 80 % about two percentage points below it. What the 78 % measures is not said. If *Global* means all ten classes, it is impossible (and so is Per-Client's 80 %): there a sample
-#   may come from any group, so that no method can be expected to get above 68 %. If it is an accuracy on the clients' own classes, we do not know how it differs from the 82 %.
+# - **Clustered.** The 82 % lies just below the ceiling, and our 80 % about two percentage points below it. Nobody says what the 78 % measures. If *Global* means new samples of all ten classes, it is impossible here (and so is Per-Client's 80 %): a sample
+#   may come from any group, so no method can be expected to get above 68 %. If it is an accuracy on the clients' own classes, we do not know how it differs from the 82 %.
 # - **Single Model.** 65 % is possible, but our FedAvg has not reached it after sixty rounds (about 59 %).
 #
 # The last column, ten rounds of "Discovery Time", is a setting, and not a result.
 #
 # ## A fault and a setting
 #
-# After the clustering, the tutorial's code gives each cluster a *new random model*, so what the warm-up has learned is lost. Nothing in the text asks for this. We correct this fault. In another run we change a setting:
+# After the clustering, the tutorial's code gives each cluster a *new random model*, so what the warm-up has learned is lost. Its comment says only "Initialize cluster models". We correct this fault. In another run we change a setting:
 # we cluster before the first round, without any warm-up.
 #
 # **Predict.** Which of the two changes helps more? And how many points are they apart after sixty rounds?

@@ -251,7 +251,7 @@ def divided(matrix, groups):
 divided = check.written("09.2", divided)
 
 # %% [markdown]
-# **Predict.** Local has all weight on the client's own model, and FedAvg has three quarters of it on other groups. Which of the two is more accurate, and by how many points?
+# **Predict.** Local has all weight on the client's own model, FedAvg has three quarters of it on other groups, and EMD-CFL half. Local was ten points above FedAvg in lesson 03. Where is EMD-CFL: near FedAvg, near Local, or above it?
 
 # %% tags=["hide-input"]
 shares = {name: divided(method.matrices[-1], truth) for name, method in watched.items()}
@@ -383,7 +383,7 @@ plots.show(
 )
 
 # %% [markdown]
-# OCFL waits, so its accuracy is low in the first rounds. When OCFL clusters, it rises by about 32 points, from 0.43 to 0.75. pFedGraph shares only within the groups from round 1 on. IFCA mixes the groups
+# OCFL waits, so its accuracy is low in the first rounds. When OCFL clusters, it rises by about 32 points, from 0.43 to 0.75. (We think that each update was good for its group, and only the mean over all groups spoiled it.) pFedGraph shares only within the groups from round 1 on. IFCA mixes the groups
 # in round 1, while its models are random; from round 2 on, each group has its own model. After eight rounds, the three methods are nearly equal.
 #
 # ## How to choose
@@ -422,7 +422,7 @@ pd.DataFrame(columns).T
 #
 # 1. **First compare FedAvg with Local.** With four groups, Local was better: the clients differed, and weight from other groups hurt. Without groups, FedAvg was much better, and clustering
 #    gained nothing. (Clusters can also gain where both are level, as after twenty rounds in [lesson 04](04_sattler_and_briggs.ipynb).)
-# 2. **There are groups, but you do not know how many?** OCFL and pFedGraph found them without being told the number. OCFL sends as many bytes as FedAvg, pFedGraph two fifths more, and EMD-CFL more than three times as many.
+# 2. **There are groups, but you do not know how many?** OCFL and pFedGraph found them without being told the number. OCFL sends as many bytes as FedAvg, pFedGraph two fifths more, and EMD-CFL more than three times as many in these eight rounds. (All of its surplus comes once, when it clusters; the paper's section 3.1 spreads it over all rounds.)
 # 3. **You know how many?** IFCA reached the same accuracy. It sends $k$ models to each client. With $k = 2$, groups must share a model, and it lost most of
 #    its lead over Local. With $k = 8$ it was as accurate, but it sent more bytes.
 # 4. **There are no groups?** Then OCFL, pFedGraph and EMD-CFL lost nothing against FedAvg. IFCA was 0.02 lower in this one run, and Local lost a lot.

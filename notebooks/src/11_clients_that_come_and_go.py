@@ -13,7 +13,7 @@
 #
 # ![Strips of coloured cells, one row per client and one column per round: the true groups, OCFL's clusters if it clusters once, and if it clusters again; beside them lines of accuracy, in four scenes](../figures/11_scenes.gif)
 #
-# *Four scenes, one after the other. A row is a client, a column is a round, and a colour is a group.*
+# *Four scenes, one after the other. A row is a client, a column is a round, and a colour is a group. Cover the lines: you will guess them.*
 #
 # **Answer.** It depends on whether the server has seen such clients before. It can place a newcomer of a known group with what it has kept from its clustering. A client of a new group has no right place, so the server can only notice it or overlook it.
 # Clustering again repairs what was overlooked. It costs a round each time, and it can go wrong, too. A rule that compares losses notices a change of data, if it is told how much worse is too much.
@@ -87,7 +87,7 @@ federation = home(split)
 #
 # Suppose that the server has clustered the clients, and *kept* two things: the model from which the round of the clustering began, and the
 # updates of that round. A newcomer trains the kept model once. Now its update can be compared with the kept ones, because all began
-# from the same model. The newcomer joins the cluster whose members' updates have the smallest mean cosine distance from its own. The paper calls such a step **attribution**, and leaves open how; this rule is ours.
+# from the same model. The newcomer joins the cluster whose members' updates have the smallest mean cosine distance from its own. The paper calls comparing gradients with clusters **attribution**, and lets the clusterer decide how; this rule is ours.
 #
 # **Write it.** Attribute a newcomer, with a **limit**: if even the nearest cluster is farther away than this, the result is `None`. All arguments are NumPy arrays, and clusters are numbered from 0. While nothing is written, the lesson uses the solution.
 
@@ -143,7 +143,7 @@ print("limit 0.6,", placed("late group", limit=0.6))
 #
 # We run OCFL twice in each scene. In the run **OCFL once**, it clusters at the first rise of the temperature (round 4 in *random* and *late group*, 5 in the others), and later it only attributes newcomers. In
 # the run **OCFL again**, it also clusters again every three rounds: all clients train the kept model, and each new cluster begins with the mean of the
-# models that its members had. A cluster of newcomers alone begins with the kept model. (This is close to what the paper calls *few-shots clustering*, for rounds in which few clients are sampled.) The oracle (true groups) knows the groups at all times, and FedAvg is
+# models that its members had. A cluster of newcomers alone begins with the kept model. (The paper's *few-shots clustering* would update the old clusters, which we have not tried; ours are new each time.) The oracle (true groups) knows the groups at all times, and FedAvg is
 # one model for all.
 
 
@@ -302,10 +302,10 @@ plots.show_frames(
 #
 # - **Join.** Attribution works. The newcomers need one round for it, and then have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one
-#   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. From round 9 on it is nearly level with the oracle.
+#   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. From round 9 on it is within five points of the oracle.
 # - **Drift.** OCFL once never decides again. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
 #   because FedAvg has learned all angles. When the server clusters again, in round 8, it finds the change.
-# - **Random.** Most clients find their group in both runs. But in round 7, the server of *OCFL again* can only cluster the clients that are there, and only two of these are turned by 180°. They
+# - **Random.** Most clients find their group in both runs. But in round 7, the server of *OCFL again* can only cluster the clients that are there, and only two of these thirteen are turned by 180°. A cluster needs a fifth of them, so three. They
 #   share a cluster with upright ones until the clustering in round 10.
 
 # %% tags=["hide-input"]
@@ -347,7 +347,7 @@ plots.show(
 # A server could also wait for a sign, and cluster only then: a newcomer is refused by your limit, or a client's model becomes worse on its newest images.
 #
 # > **An honest limit.** In *random*, clustering again ended below clustering once, here and with seeds 1 and 2. On MNIST ([report 95](95_report_emd_cfl.ipynb)), it did with each of three seeds, too: once by 17 points, and twice by less than one. We think that
-# > a round with ten clients may have only one or two of a group, which HDBSCAN cannot find. So clustering again can harm where many clients are away. The scene *drift* is about one
+# > a round may have fewer clients of a group than the fifth that a cluster needs. So clustering again can harm where many clients are away. The scene *drift* is about one
 # > client with a few dozen test images.
 #
 # ## A rule made for drift
