@@ -352,7 +352,7 @@ print(f"{labels.max() + 1} clusters; agreement with the true groups (ARI) {ari:.
 print("the same accuracies as the oracle:", clustered[:2] == after["group"][:2])
 
 # %% [markdown]
-# EMD-CFL found the true groups in 18 of twenty other draws. Where it finds them, its clean clients train the same model as the oracle's.
+# EMD-CFL found the true groups in 17 of twenty other draws. Where it finds them, its clean clients train the same model as the oracle's.
 #
 # ## Why is a small distance a good sign?
 #
