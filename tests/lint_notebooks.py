@@ -209,11 +209,11 @@ def measures(own: Page) -> list[int]:
 
 
 def model(own: Page) -> Iterator[str]:
-    """Check that a lesson that has an appendix left the rest to it, and how long it takes.
+    """Check that a lesson is short, and how long it takes.
 
     A student reads 140 words a minute, a line of code in 5 seconds, and a figure in a minute.
     """
-    if own.is_lesson and any(name.startswith(f"{own.name[:2]}b_") for name in APPENDICES):
+    if own.is_lesson:
         words, lines, figures, _ = found = measures(own)
         for (what, most), number in zip(BOUNDS.items(), found, strict=True):
             if number > most:

@@ -492,8 +492,7 @@ claims.check(
         "The pair of lengths splits at one learning rate, and never at a fifth of it": (
             met[rates[0]].any() and not met[rates[1]].any()
         ),
-        "Sattler's pair finds the four groups (with other clients it often does not)": aris[1]
-        == 1,
+        "Sattler's pair finds the four groups (with other clients it often does not)": aris[1] == 1,
         "With half of ε₂ there are more clusters, and with a third more there are fewer": (
             counts[0] > counts[1] > counts[2]
         ),

@@ -129,8 +129,8 @@ print("limit 0.6,", placed("join", limit=0.6))
 print("limit 0.6,", placed("late group", limit=0.6))
 
 # %% [markdown]
-# The newcomers from known groups all find their group. The five of the late group do not stay together: four are put into group 1 (90°), and one into group 2 (180°). The rule always
-# chooses a cluster. With a limit it can say "none of these", and here a limit of 0.6 refuses exactly the five. But a server must know the limit, and the paper has none. So OCFL has none below.
+# The newcomers from known groups all find their group. The five of the late group do not stay together: four are put into group 1 (90°), and one into group 2 (180°). With
+# a limit the rule can say "none of these", and here 0.6 refuses exactly the five. But a server must know the limit, and the paper has none, so OCFL has none below.
 # (Here we compare updates of the *initial* model. In Figure 1 the server keeps the model
 # with which round 4 began, and all five go to 90°.)
 #
@@ -201,7 +201,7 @@ played = {scene: play(scene) for scene in ("join", "random", "late group", "drif
 guess = None  # points between the oracle and OCFL once, in the scene late group
 
 # %% [markdown]
-# Move the slider of Figure 1 from scene to scene. In a strip, each row is a client, each column is a round, and the colour is the group
+# Move the slider of Figure 1 from scene to scene. In a strip, the colour is the group
 # to which most members of the client's cluster belong, absent members included. Compare the marked rows (▶) with the true groups.
 
 # %% tags=["hide-input"]
@@ -340,7 +340,7 @@ plots.show(
 # Why not cluster in every round? It has three costs.
 #
 # 1. In each round that clusters, all clients train the *kept* model. No cluster's model becomes better in such a round, so the line "OCFL again" is flat there in *join* and *late group*.
-# 2. Until the next clustering, a changed client has the wrong model. Here this is one round (round 7), because the server clusters in round 8. (The late group does not wait: it comes in a round that clusters.) If a client
+# 2. Until the next clustering, a changed client has the wrong model. Here this is one round (round 7), because the server clusters in round 8. If a client
 #    changes right after a clustering, it is `again` − 1 rounds.
 # 3. Each clustering can go wrong, because HDBSCAN sees only the clients that are there.
 #
