@@ -130,7 +130,7 @@ SOURCES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): (
         path.read_text(encoding="utf-8")
     )
-    for path in PACKAGE.rglob("*.py")
+    for path in PACKAGE.rglob("[!.]*.py")
 }
 
 

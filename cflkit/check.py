@@ -87,9 +87,9 @@ def hint_for(exercise: str, answer: Any, seed: int) -> str | None:
     raise CourseError(f"no program can judge the words that answer {exercise}; {rubric}")
 
 
-def written(exercise: str, answer: Callable[..., Any], seed: int = 0) -> Callable[..., Any]:
+def written(exercise: str, answer: Callable[..., Any]) -> Callable[..., Any]:
     """Check a function as `check` does; return it if it is right, and the solution if it is not."""
-    if check(exercise, answer, seed):
+    if check(exercise, answer):
         return answer
     print("The lesson goes on with the solution.")
     return exercise_of(exercise).solution

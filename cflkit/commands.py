@@ -93,7 +93,7 @@ def lesson(ctx: click.Context, option: click.Parameter, text: Path) -> Path:
     path = in_the_clone(ctx, option, text) or text
     known = {place.stem: place for place in sorted(grid.NOTEBOOKS.glob("*.ipynb"))}
     numbers = {stem.partition("_")[0]: place for stem, place in known.items()}
-    if not path.exists() and path == Path(path.name):
+    if not path.is_file() and path == Path(path.name):
         path = (numbers | known).get(path.stem, path)
     if not path.exists():
         some = [stem for stem in known if path.stem in stem] or numbers
@@ -299,7 +299,7 @@ def show_ledger(
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
     there = check_regular(output).exists()
-    if there and not output.read_text("utf-8", "replace").startswith("paper,table,"):
+    if there and ",reduced_scale\n" not in output.read_text("utf-8", "replace"):
         raise ParameterError(f"{output} is no ledger, and stays as it is")
     book = ledger.ledger() if IS_CLONE else ledger.read()
     path = ledger.write(book, output)
@@ -405,6 +405,8 @@ def copy_lessons(out: Path) -> None:
     A package that was installed from an index has them without outputs: run a lesson to see its
     figures. 'make lab' opens the lessons of a clone, which have them.
     """
+    if out.resolve().is_relative_to(KIT / "notebooks"):
+        raise ParameterError(f"{out} lies among the lessons themselves; name a folder elsewhere")
     out.mkdir(parents=True)
     unread = shutil.ignore_patterns("src", "params", "full", ".*")
     for part in ("notebooks", "figures"):
@@ -450,6 +452,7 @@ def put_on_the_map(file: Path, output: Path | None) -> None:
 
     folder = output or RUNS / "compare" / file.stem
     notebooks.check_writable(folder.parent)
+    sys.path.insert(0, str(file.resolve().parent))  # as Python does for a script
     runs = compare.results(file, folder / "results.csv")
     written = compare.write(runs, folder)
     show(compare.summary(runs).to_dict("records"), as_json=False)

@@ -96,6 +96,7 @@ def test_only_an_output_of_a_run_is_overwritten(refuse, tmp_path, monkeypatch):
     notes.write_text("mine")
     link.symlink_to(OCFL.with_name("04_sattler_and_briggs.ipynb"))
     os.mkfifo(pipe)
+    assert "ending in .ipynb" in refuse("run", OCFL, "-o", tmp_path / "new.txt")
     for place in (lesson, notes, link):
         before = place.read_bytes()
         assert "would be overwritten" in refuse("run", OCFL, "-o", place)
@@ -174,11 +175,12 @@ def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_p
 def test_folders_of_killed_processes_are_removed_and_those_of_living_kernels_are_not(monkeypatch):
     with tempfile.TemporaryDirectory() as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
-        Path(short, f"cflkit.{2**22 + 1}.left").mkdir()
+        Path(short, f"cflkit-kernel.{2**22 + 1}.left").mkdir()
+        (mine := Path(short, "cflkit.2024")).mkdir()
         with notebooks.private_sockets() as one, notebooks.private_sockets() as other:
             folders = {Path(own["KernelManager"]["ip"]).parent for own in (one, other)}
-            assert {*Path(short).iterdir()} == folders
-        assert [*Path(short).iterdir()] == []
+            assert {*Path(short).iterdir()} == folders | {mine}
+        assert [*Path(short).iterdir()] == [mine]
 
 
 @pytest.mark.slow
@@ -426,6 +428,7 @@ def test_lessons_are_copied_into_a_new_folder_only(tmp_path, printed, refuse):
     picture = re.search(r"\]\((\.\./figures/[^)]+)\)", begin.read_text(encoding="utf-8"))
     assert (begin.parent / picture[1]).exists() and not (begin.parent / "src").exists()
     assert "(File exists)" in refuse("lessons", str(tmp_path))
+    assert "lies among the lessons" in refuse("lessons", str(grid.NOTEBOOKS / "mine"))
 
 
 def test_the_shell_completes_notebooks_and_tables():

@@ -281,6 +281,7 @@ WRONG_ANSWERS = [
     ("01.3", lambda *given: train_locally(), ["calls `train_locally`, which is not written"]),
     ("04.5", "Pairs", ["one of those in the exercise"]),
     ("09.6", 0.9, ["another outcome"]),
+    ("L1.1", lambda *given: {}, ["wrong value"]),
     ("04.2", lambda *given: [{0, 1}, {2}], ["no array of numbers", "shape"]),
 ]
 

@@ -478,6 +478,7 @@ def held(folder, change, arrays):
 
 MISFITS = [
     ({}, {"test_images": (FLOATS * 255).astype(np.uint8)}, "samples need one type"),
+    ({}, {"test_images": FLOATS[..., :7]}, "samples need one type"),
     ({"shape": "1, 9, 9"}, {}, r"the shape \(1, 9, 9\), not .*\(1, 8, 8\)"),
     (NAMED, FOXES, "train_labels have 'fox', but the classes"),
     (NAMED, {"test_labels": NAMES}, "train_labels have '0', but the classes are 'cat', 'dog'"),

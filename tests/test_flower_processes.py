@@ -161,6 +161,7 @@ IMPOSSIBLE = [
     ("dataset", "digit", "digit"),
     ("partition", "upside-down", "unknown version 'upside-down'"),
     ("partition", "iid:samples=40", "partition: .*'samples'"),
+    ("partition", "iid:seed=7", "partition: .*'seed'"),
 ]
 
 

@@ -106,6 +106,7 @@ APART = np.stack([cosine_divergence(own) for own in UPDATES])
 ARRAYS = {
     "npz": {"anything": UPDATES},
     "npz beside others": {"updates": UPDATES, "about": np.array([{"lr": 0.1}])},
+    "npz beside labels": {"updates": UPDATES, "labels": np.arange(15)},
     "npz of a watched strategy": {"round": np.arange(3), "clients": NAMES, "divergence": APART},
 }
 
@@ -135,6 +136,7 @@ TABLES = [
     (NAMES, None, {}, NAMES),
     (pandas.RangeIndex(15, name="client"), list("abcde"), {}, NUMBERS),
     (COUNTED.rename("site"), None, {}, tuple(map(str, COUNTED))),
+    (COUNTED.rename("site"), list("abcde"), {}, tuple(map(str, COUNTED))),
 ]
 
 

@@ -149,7 +149,7 @@ def test_the_ledger_of_the_data_set_is_the_committed_one(committed, tmp_path):
 def test_the_command_prints_and_writes(tmp_path, monkeypatch, printed, refuse):
     monkeypatch.setattr(records, "find_records", lambda: [record(0), record(1)])
     path, notes = tmp_path / "ledger.csv", tmp_path / "notes.md"
-    notes.write_text("mine")
+    notes.write_text(of_paper := "paper,table,method\n")  # not ours, but a table of a paper
     text = printed("ledger", "--paper", "ocfl", "--table", "I", "-o", path)
     assert str(path) in text and " n=2 " in text
     assert len(pd.read_csv(path)) == len(ledger.published())
@@ -160,7 +160,7 @@ def test_the_command_prints_and_writes(tmp_path, monkeypatch, printed, refuse):
         (["-o", notes], "is no ledger, and stays as it is"),
     ):
         assert message in refuse("ledger", *words)
-    assert notes.read_text() == "mine"
+    assert notes.read_text() == of_paper
 
 
 # --- Explanations --------------------------------------------------------------------------------

@@ -218,3 +218,5 @@ def test_a_record_is_read_from_the_folder_that_is_named(made, tmp_path):
     seal(theirs, summary=made.summary | {"FedAvg": {"pf1": 0.125}})
     assert records.find_record(str(theirs)).value("FedAvg", "pf1") == 0.125
     assert records.find_record(made.id).folder == made.folder
+    with pytest.raises(ParameterError, match="no record"):
+        records.find_record(str(tmp_path / "elsewhere" / made.id))

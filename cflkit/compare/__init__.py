@@ -15,6 +15,7 @@ from typing import Any
 import click
 import matplotlib.pyplot as plt
 import pandas as pd
+from filelock import FileLock
 from matplotlib.figure import Figure
 
 from cflkit import methods, plots, simulation
@@ -48,10 +49,9 @@ def load(path: Path) -> type[Method]:
     if path.suffix.lower() != ".py":
         raise CompareError(f"{path} is neither a Python file (.py) nor a table (.csv)")
     values = runpy.run_path(str(check_regular(path)), run_name=path.stem).values()
-    kinds = (k for k in values if isinstance(k, type) and issubclass(k, Method))
+    kinds = dict.fromkeys(k for k in values if isinstance(k, type) and issubclass(k, Method))
     # Options of a class that only inherits from a dataclass would not be seen
-    kinds = (k for k in kinds if k.__module__ == path.stem and "__dataclass_fields__" in vars(k))
-    classes = [*dict.fromkeys(kinds)]
+    classes = [k for k in kinds if k.__module__ == path.stem and "__dataclass_fields__" in vars(k)]
     if len(classes) != 1:
         names = ", ".join(kind.__name__ for kind in classes) or "none"
         raise CompareError(f"{path} must define one class, a @dataclass of Method, and has {names}")
@@ -96,7 +96,8 @@ def results(path: Path, output: Path, progress: Callable[[str], None] = click.ec
     """Return the rows of one method: it is run where ``output`` lacks them, or a table is read.
 
     What a run has measured belongs to the text of the method's file, of which the name of the
-    output gets eight digits. After an edit, the method is run again.
+    output gets eight digits. After an edit, the method is run again. An edit of another file that
+    it imports, or another version of the kit, does not count: then begin with another output.
 
     A table has the columns ``situation``, ``value``, ``seed``, ``method`` and ``accuracy`` of
     ``data/failures.csv``, and perhaps others of `COLUMNS`.
@@ -137,7 +138,8 @@ def run_missing(kind: type[Method], output: Path, progress: Callable[[str], None
     output.parent.mkdir(parents=True, exist_ok=True)
     told = arguments(kind, scene("base", "", 0))
     about = {"method": kind.__name__, "told": " and ".join(told) or "nothing"}
-    with output.open("a+", 1, encoding="utf-8", newline="") as file:  # written line by line
+    # Written line by line; a second process waits, and finds what the first has measured
+    with FileLock(f"{output}.lock"), output.open("a+", 1, encoding="utf-8", newline="") as file:
         file.seek(0)
         done = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -197,7 +199,7 @@ def worse(numbers: pd.Series) -> dict[str, str]:
         title: f"{share:.0f} % ({most:.1f})"
         for title, of in BEHIND.items()
         for share, most in [100 * numbers[[f"worse_than_{of}", f"most_behind_{of}"]]]
-        if pd.notna(share)
+        if pd.notna(share) and pd.notna(most)
     }
 
 
@@ -212,11 +214,6 @@ def ranks(runs: pd.DataFrame) -> Figure:
 
     The blocks are the situations, each with the mean over its seeds: clients of one seed are the
     same in many of them. Situations with another k are left out, since few methods are told k.
-
-    Raises
-    ------
-    ValueError
-        There are fewer than two such situations.
     """
     wide = accuracies(runs).groupby(level=["situation", "value"], sort=False).mean()
     compared = stats.compare(wide.drop(index="k", level="situation", errors="ignore"), True)

@@ -84,7 +84,7 @@ def difference(answer: Any, right: Any, count: bool = True) -> str:
     if a is not None and b is not None and a.ndim and count:
         wrong = int((~np.isclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)).sum())
         return f"The shape is right, but for some input {wrong} of {a.size} values are wrong."
-    if isinstance(right, list | tuple) and len(answer) == len(right):  # parts
+    if {type(answer), type(right)} <= {list, tuple} and len(answer) == len(right):  # parts
         place = next(n for n, part in enumerate(right) if not close(answer[n], part))
         return f"Part {place} (from 0) is wrong. {difference(answer[place], right[place])}"
     return "For some input, the result has a wrong value."

@@ -36,7 +36,7 @@ class Question(BaseModel, extra="forbid"):
 
 def files() -> dict[str, Path]:
     """Return the files of all quizzes by their lesson, in order; see `sources.by_lesson`."""
-    return by_lesson("quizzes/*.yaml")
+    return by_lesson("quizzes/[!.]*.yaml")
 
 
 def questions_of(source: Path) -> list[Question]:

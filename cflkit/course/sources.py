@@ -49,7 +49,7 @@ class Cell:
     line: int = 0  # its first one in the file, from 0
 
 
-def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
+def by_lesson(pattern: str = "exercises/[!.]*.py") -> dict[str, Path]:
     """Return the sources of exercises, or others, by their lesson, in order.
 
     The name of each file begins with its lesson or lab, such as ``03`` or ``L1``.

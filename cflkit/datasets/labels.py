@@ -14,8 +14,8 @@ from cflkit.datasets.files import DatasetError
 Array = NDArray[Any]
 Labels = NDArray[np.int64]
 TAKEN = (
-    "whole numbers [N] from 0 on without gaps are taken, one per sample, or names (texts); "
-    "test_labels are numbered or named together with labels"
+    "whole numbers [N] from 0 on without gaps are taken, one per sample; labels may be names "
+    "(texts), and test_labels are numbered or named together with them"
 )
 # What tables of all kinds write where there is no value
 MISSING = {"", "nan", "NaN", "NAN", "None", "NA", "N/A", "n/a", "<NA>", "NaT", "NULL", "null"}

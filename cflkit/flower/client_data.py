@@ -62,12 +62,11 @@ def of_the_kit(settings: Settings) -> tuple[ImageSet, Partition]:
     The partition is a recipe of `cflkit.partition` or a version of its `shifts`, with options.
     """
     images, (name, options) = datasets.load(settings.dataset), named(settings.partition)
-    options |= {"clients": settings.clients, "seed": settings.seed}
     make: Callable[..., tuple[ImageSet, Partition]] = partial(shifts.make, version=name)
     if name in ("iid", "dirichlet", "ocfl", "class_mixtures"):
         make = getattr(partition, name)
     try:
-        return make(images, **options)
+        return make(images, clients=settings.clients, seed=settings.seed, **options)
     except TypeError as error:  # it has no such option, or lacks one
         raise PartitionError(f"partition: {error}") from error
 
@@ -120,11 +119,10 @@ def alone(settings: Settings, client: int, splits: Splits) -> Federation:
     The client has the number that it has in the whole federation. Batch orders depend on this
     number and the seed, so it trains exactly as in the simulation.
     """
+    forms = {(samples.dtype, tuple(samples.shape[1:])) for samples, _ in splits.values()}
+    if len(forms) > 1 or next(iter(forms))[1] != settings.shape:
+        raise DatasetError(f"samples need one type and the shape {settings.shape}, not {forms}")
     pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
-    types = {samples.dtype for samples, _ in splits.values()}
-    if len(types) > 1 or pool.shape[1:] != settings.shape:
-        seen = f"{types} and the shape {tuple(pool.shape[1:])}"
-        raise DatasetError(f"samples need one type and the shape {settings.shape}, not {seen}")
     held = {client: {split: len(labels) for split, (_, labels) in splits.items()}}
     return Federation(*divided(settings, pool, labels, held), **settings.options)
 

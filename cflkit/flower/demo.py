@@ -51,7 +51,7 @@ class Demo:
 
         Raises
         ------
-        DatasetError, PartitionError, ValueError
+        DatasetError, PartitionError, ParameterError, ValueError
             The data, the partition or the methods are unknown or do not fit.
         """
         images, partition = client_data.of_the_kit(Settings.of(self.config))

@@ -57,7 +57,7 @@ def named(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def line_up_of(text: str) -> dict[str, Method]:
-    """Build the methods of the setting ``methods``; a `ValueError` says which one cannot be."""
+    """Build the methods of a setting; a `ValueError` or `Mistake` says which one cannot be."""
     made = {}
     for row in filter(None, map(str.strip, text.split(";"))):
         name, options = named(row)
@@ -97,7 +97,7 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read the values of a run; a `ValueError` says which one cannot be."""
+        """Read the values of a run; a `ValueError` or `Mistake` says which one cannot be."""
         training = {name.replace("-", "_"): config[name] for name in TRAINING}
         others = {name: value for name, value in config.items() if name not in TRAINING}
         try:

@@ -9,7 +9,6 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,21 +97,19 @@ class Answer:
         return self.question == PERSIST
 
 
-def groups(evidence: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answer:
+def groups(evidence: Evidence) -> Answer:
     """Say whether clients have groups, differ by degrees or are alike.
 
     With three rounds or more, the answer is *groups* if both halves agree in the last two looks.
     With fewer rounds, nothing can be replicated. Then the clusters of the one look count, if their
-    members have enough in common.
+    members have enough in common. HDBSCAN finds the clusters; the limits and the hit rate are its.
 
     Parameters
     ----------
     evidence : Evidence
         What is known of the clients, see `as_evidence` and `read`.
-    clusterer, options : str, object
-        What finds clusters, as in `clustering.make`. The limits and the hit rate are of HDBSCAN.
     """
-    method = clustering.make(clusterer, **options)
+    method = clustering.make("hdbscan")
     looks = list(evidence.looks(method)) if evidence.rounds >= REPLICABLE else []
     whole, several = evidence.whole(), len(looks) > 1
     if several:

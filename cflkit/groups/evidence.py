@@ -177,8 +177,8 @@ def read(path: str | Path) -> Evidence:
     ------
     EvidenceError
         The file cannot be used.
-    FileNotFoundError
-        There is no such file.
+    ParameterError
+        There is no such file or record.
     DatasetError, PartitionError
         A file ``.npz``, or one's own data, cannot be used.
     """
@@ -202,9 +202,9 @@ def read(path: str | Path) -> Evidence:
 def of_npz(path: Path) -> Evidence:
     """Read a file ``.npz``, such as that of a watched Flower strategy (`cflkit.flower`)."""
     arrays = read_arrays(path, ("updates", "divergence", "clients", "labels"))
-    if "labels" in arrays:
-        return of_clients(path)
-    return of_arrays(arrays if {"updates", "divergence"} & arrays.keys() else read_arrays(path))
+    if {"updates", "divergence"} & arrays.keys():
+        return of_arrays(arrays)
+    return of_clients(path) if "labels" in arrays else of_arrays(read_arrays(path))
 
 
 def of_safetensors(path: Path) -> Evidence:
@@ -254,16 +254,20 @@ def of_csv(path: Path) -> Evidence:
     import pandas as pd
 
     table = pd.read_csv(path, header=None, dtype=str)
-    numbers = table.apply(pd.to_numeric, errors="coerce")
+    numbers = table.apply(pd.to_numeric, axis=1, errors="coerce")
     corner = table.iloc[0, 0]  # empty, as pandas writes a table, or the name of its index
     indexed = pd.isna(corner) or corner.strip().lower() in ("client", "clients", "client_id", "id")
     first, places = numbers.iloc[0].tolist(), [*range(numbers.shape[1])]  # as pandas counts columns
     indexed = indexed or (pd.isna(first[0]) and len(first) > 1 and first[1:] == places[:-1])
     is_count = first == places and not are_distances(numbers.to_numpy()[None])
     headed = int(indexed or is_count or (len(first) > 1 and numbers.iloc[0, 1:].isna().all()))
-    named = int(indexed or numbers.iloc[headed:, 0].isna().all())
+    rows = numbers.iloc[headed:]
+    # Different whole numbers, below a head and beside others, are the clients' names
+    whole = (rows % 1 == 0).all()
+    listed = headed and rows[0].is_unique and whole[0] and not whole.all()
+    named = int(indexed or listed or rows[0].isna().all())
     names = tuple(table.iloc[headed:, 0]) if named else ()
-    return as_evidence(numbers.iloc[headed:, named:].to_numpy(), names)
+    return as_evidence(rows.iloc[:, named:].to_numpy(), names)
 
 
 def of_record(place: Path) -> Evidence:

@@ -66,7 +66,7 @@ def counted(table: pd.DataFrame) -> pd.DataFrame:
 
 def published() -> pd.DataFrame:
     """Read the cells of all tables in ``data/published``, except dashes without a meaning."""
-    files = sorted(PUBLISHED.glob("*_table-*.csv"))
+    files = sorted(PUBLISHED.glob("[!.]*_table-*.csv"))
     cells = pd.concat([pd.read_csv(f, dtype=TEXTS) for f in files], ignore_index=True)
     return counted(cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True))
 

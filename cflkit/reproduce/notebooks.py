@@ -149,7 +149,8 @@ def run(
     Raises
     ------
     ParameterError
-        A value is refused (`Notebook.check`) or does not fit the data; nothing has run.
+        A value is refused (`Notebook.check`); nothing has run. Some that do not fit the data are
+        refused only by a cell.
     DatasetError
         With ``missing``, one's own data do not fit any more.
     NotebookError
@@ -293,14 +294,13 @@ def check_output(output: Path, source: Path) -> None:
     OSError
         It is no regular file.
     """
-    if not check_regular(output).exists():
-        return
+    there = check_regular(output).exists()
     # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped;
     # committed notebooks are without it. A run that was killed while it wrote leaves the beginning
     # of the file, or an empty one
-    text = output.read_bytes()
+    text = output.read_bytes() if there else b""
     executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
-    if not executed or output.samefile(source):
+    if not executed or (there and output.samefile(source)):
         raise NotebookError(
             f"{output} would be overwritten, and is no output of a run; name another file, ending "
             "in .ipynb"
@@ -337,8 +337,8 @@ def private_sockets() -> Iterator[Config]:
     # The path of a socket has at most 107 characters, and 103 on macOS
     short = [place for place in (tempfile.gettempdir(), "/tmp") if len(os.fsencode(place)) < 64]
     place = next((place for place in short if os.access(place, os.W_OK)), None)
-    prefix = f"cflkit.{os.getpid()}."
-    for left in Path(place or tempfile.gettempdir()).glob("cflkit.*"):
+    prefix = f"cflkit-kernel.{os.getpid()}."
+    for left in Path(place or tempfile.gettempdir()).glob("cflkit-kernel.*"):
         # Another kernel of this process can be alive
         if abandoned(left) and not left.name.startswith(prefix):
             shutil.rmtree(left, ignore_errors=True)

@@ -254,7 +254,7 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     record = read(root / id)
-    if KEEP_MODELS in os.environ and checkpoint(id).exists():
+    if os.environ.get(KEEP_MODELS, "0") != "0" and checkpoint(id).exists():
         kept_models(id).parent.mkdir(parents=True, exist_ok=True)
         checkpoint(id).replace(kept_models(id))
     checkpoint(id).unlink(missing_ok=True)  # if this is killed, the next run goes on after its end
@@ -304,14 +304,15 @@ def finite(value: Any) -> Any:
 
 
 def remove_leftovers(id: str) -> None:
-    """Remove what killed processes left of a run, and drafts that they left of others.
+    """Remove what killed processes left of a run.
 
     The checkpoint stays. The caller must hold `notebooks.run_lock`. A lesson that is open in
-    JupyterLab does not hold it, so that drafts of living processes stay.
+    JupyterLab does not hold it, so that drafts of living processes stay. What other runs left
+    stays, too: their processes may live on another machine, with other numbers.
     """
-    sweep(checkpoint(id).parent, "*.part")
+    sweep(checkpoint(id).parent, f"{id}.*.part")
     sweep(results() / id, ".*.part")
-    sweep(results(), ".*.[0-9]*")
+    sweep(results(), f".{id}.[0-9]*")
 
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
@@ -426,7 +427,7 @@ def one_per_seed(
 
 
 def find_record(text: str) -> Record:
-    """Read the record of this name or path, or the only one whose name begins or ends so.
+    """Read the record at this path or of this name, or the only one whose name begins or ends so.
 
     Raises
     ------
@@ -436,7 +437,7 @@ def find_record(text: str) -> Record:
     place = Path(text)
     if (place / "record.json").exists():
         return read(place.resolve())
-    id, known = place.name, record_folders()
+    id, known = str(place), record_folders()
     ids = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
     if id in known or len(ids) == 1:
         return read(known.get(id) or known[ids[0]])

@@ -234,7 +234,7 @@ class ComeAndGo(Changing, FourGroups):
 
 def papers_with_tables() -> list[str]:
     """Return the names of papers that have tables."""
-    return sorted({path.name.split("_")[0] for path in PUBLISHED.glob("*_table-*.csv")})
+    return sorted({path.name.split("_")[0] for path in PUBLISHED.glob("[!.]*_table-*.csv")})
 
 
 class LedgerView(Parameters):
