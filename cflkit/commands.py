@@ -405,7 +405,7 @@ def copy_lessons(out: Path) -> None:
     A package that was installed from an index has them without outputs: run a lesson to see its
     figures. 'make lab' opens the lessons of a clone, which have them.
     """
-    if out.resolve().is_relative_to(KIT / "notebooks"):
+    if {KIT / "notebooks", KIT / "figures"} & {out.resolve(), *out.resolve().parents}:
         raise ParameterError(f"{out} lies among the lessons themselves; name a folder elsewhere")
     out.mkdir(parents=True)
     unread = shutil.ignore_patterns("src", "params", "full", ".*")

@@ -102,7 +102,7 @@ def groups(evidence: Evidence) -> Answer:
 
     With three rounds or more, the answer is *groups* if both halves agree in the last two looks.
     With fewer rounds, nothing can be replicated. Then the clusters of the one look count, if their
-    members have enough in common. HDBSCAN finds the clusters; the limits and the hit rate are its.
+    members have enough in common. HDBSCAN finds the clusters; limits and hit rate are for it alone.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ class Job:
 
 def tables() -> list[str]:
     """Return the names of all grids, as ``paper/table``."""
-    return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/[!.]*.yaml"))
+    return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("[!.]*/[!.]*.yaml"))
 
 
 def about(table: str) -> str:

@@ -302,8 +302,8 @@ def check_output(output: Path, source: Path) -> None:
     executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
     if not executed or (there and output.samefile(source)):
         raise NotebookError(
-            f"{output} would be overwritten, and is no output of a run; name another file, ending "
-            "in .ipynb"
+            f"{output} would be overwritten, or is no notebook; name a new file or the output of a "
+            "run, ending in .ipynb"
         )
 
 

@@ -254,7 +254,7 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     record = read(root / id)
-    if os.environ.get(KEEP_MODELS, "0") != "0" and checkpoint(id).exists():
+    if os.environ.get(KEEP_MODELS) not in (None, "", "0") and checkpoint(id).exists():
         kept_models(id).parent.mkdir(parents=True, exist_ok=True)
         checkpoint(id).replace(kept_models(id))
     checkpoint(id).unlink(missing_ok=True)  # if this is killed, the next run goes on after its end

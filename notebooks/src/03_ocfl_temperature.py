@@ -185,7 +185,7 @@ print(
 #
 # OCFL clusters in the first round whose temperature exceeds the one before, $T_t > T_{t-1}$ (Algorithm 1 prints ≥). The rule has no threshold, and no number of
 # rounds to wait. In the extended paper, the idea is that updates diverge because the clients' data do not fit together, from the start or after they have first converged. The first rise is the sign. (It came in round 2, before
-# any fall, in 17 of the authors' 32 runs on Fashion-MNIST. The first paper's section III-C expects a rise and then a fall, but section IV-F reports the reverse.)
+# any fall, in 17 of the authors' 32 OCFL runs on Fashion-MNIST. The first paper's section III-C expects a rise and then a fall, but IV-F reports the reverse.)
 #
 # **Write it.** The extended paper (section 6.3) suggests watching a moving average over $w$ rounds instead. From round to round it gains $T_t$ and drops $T_{t-w}$, so it rises exactly if $T_t > T_{t-w}$. With $w = 1$ this is the rule above. In the first $w$ rounds it cannot rise. Return the first round in which it does, in two to four lines.
 # Until they are right, the lesson goes on with the solution of exercise 03.3.
@@ -396,7 +396,7 @@ if rise is not None:
     print(f"the temperature rises first in round {rise}; ARI of this round: {alone[rise - 1]:.2f}")
 
 # %% [markdown]
-# In our run, HDBSCAN finds the four groups in no round alone, also not at the first rise. In the sum it finds all four from round 8 on. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
+# In our run, HDBSCAN finds the four groups in no round alone, not even at the first rise. In the sum it finds all four from round 8 on. So waiting pays if noise is new in every round, and only if the server adds up. Waiting does not help against noise that
 # stays: a client that has only ten images shows in every round [what is special about these ten](are_there_groups.md).
 #
 # ## A rule that can say no

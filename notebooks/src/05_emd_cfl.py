@@ -186,7 +186,7 @@ print(f"OCFL {split_in}; its clusters agree with the groups with an ARI of {agre
 
 # %% [markdown]
 # With the defaults, OCFL's clusters are the true groups, and on clean images its clients are as good as the oracle's. Under attack they are not. (So it was in 17 of twenty other draws.) The only difference is one round, in which they averaged with the other groups. What they took from the poisoned one is still in their model at the end. (With more rounds it may fade.)
-# The poison is not the only reason: the strange background alone costs the oracle's clients 0.05, and clients alone 0.10. Clients alone (0.81) do better under attack than OCFL's (0.70).
+# Not all of the fall is poison: the strange background alone costs the oracle's clients 0.05, and clients alone 0.10. Clients alone (0.81) do better under attack than OCFL's (0.70).
 #
 # ## What a model sees
 #
@@ -337,7 +337,7 @@ print("score at 0, 90 and 180 degrees:", *(f"{curve[k]:.3f}" for k in (0, 3, 6))
 # ## Before the first average
 #
 # Client $i$ sends its embedding model to client $j$, and each of them embeds its own images with it. Both multiply their embeddings by a shared random matrix that
-# the server does not know, and send the products. Random projections nearly keep distances, so with $r_i$ the server can compute $s_{ij}$. (The paper trusts the server. This is no proof of privacy: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
+# the server does not know, and send the products. Random projections nearly keep distances, so with $r_i$ the server can compute $s_{ij}$. (This proves no privacy; the paper trusts the server: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
 #
 # Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε. Either can refuse. Clients that agree with exactly the same clients form a cluster; its model averages over all clients with whom they agree.
 

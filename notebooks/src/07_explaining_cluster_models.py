@@ -290,7 +290,7 @@ plots.show(
 )
 
 # %% [markdown]
-# With the defaults, three of the four answers are wrong. The paper (section 5.2) shows similar maps for different answers. A map should show which pixels the *model* used, not whether the answer is right. So it needs a score.
+# With the defaults, three of the four answers are wrong. The paper (section 5.2) shows similar maps for different answers. A map should show which pixels the *model* used, and no eye can check this. So maps need scores.
 #
 # ## What does noise score?
 #

@@ -63,7 +63,7 @@ plots.style()
 # | Clustered | 78 % | 82 % | 10 rounds |
 # | Per-Client | 80 % | 80 % | – |
 #
-# The tutorial's code does not produce this table. It prints losses, and its function that would measure an accuracy is never called. Perhaps other code does, on other data. Are the numbers possible on these?
+# The tutorial's code does not produce this table. It prints losses, and its function that would measure an accuracy is never called. Perhaps other code made it, from other data. Are its numbers possible here?
 #
 # ## The data
 #

@@ -251,7 +251,7 @@ def divided(matrix, groups):
 divided = check.written("09.2", divided)
 
 # %% [markdown]
-# **Predict.** Local has all weight on the client's own model, FedAvg has three quarters of it on other groups, and EMD-CFL half. Local was ten points above FedAvg in lesson 03. Where is EMD-CFL: near FedAvg, near Local, or above it?
+# **Predict.** Local has all weight on the client's own model, FedAvg has three quarters of it on other groups, and EMD-CFL half. Local was ten points above FedAvg in lesson 03. Where is EMD-CFL: below FedAvg, between them, or above Local?
 
 # %% tags=["hide-input"]
 shares = {name: divided(method.matrices[-1], truth) for name, method in watched.items()}
@@ -422,7 +422,7 @@ pd.DataFrame(columns).T
 #
 # 1. **First compare FedAvg with Local.** With four groups, Local was better: the clients differed, and weight from other groups hurt. Without groups, FedAvg was much better, and clustering
 #    gained nothing. (Clusters can also gain where both are level, as after twenty rounds in [lesson 04](04_sattler_and_briggs.ipynb).)
-# 2. **There are groups, but you do not know how many?** OCFL and pFedGraph found them without being told the number. OCFL sends as many bytes as FedAvg, pFedGraph two fifths more, and EMD-CFL more than three times as many in these eight rounds. (All of its surplus comes once, when it clusters; the paper's section 3.1 spreads it over all rounds.)
+# 2. **There are groups, but you do not know how many?** OCFL and pFedGraph found them without being told the number. OCFL sends as many bytes as FedAvg, pFedGraph two fifths more, and EMD-CFL more than three times as many in these eight rounds. (All of its surplus comes once, when it clusters; the paper's section 3.1 calls such costs "one-off".)
 # 3. **You know how many?** IFCA reached the same accuracy. It sends $k$ models to each client. With $k = 2$, groups must share a model, and it lost most of
 #    its lead over Local. With $k = 8$ it was as accurate, but it sent more bytes.
 # 4. **There are no groups?** Then OCFL, pFedGraph and EMD-CFL lost nothing against FedAvg. IFCA was 0.02 lower in this one run, and Local lost a lot.

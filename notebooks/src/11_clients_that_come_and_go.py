@@ -305,7 +305,7 @@ plots.show_frames(
 #   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. From round 9 on it is within five points of the oracle.
 # - **Drift.** OCFL once never decides again. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
 #   because FedAvg has learned all angles. When the server clusters again, in round 8, it finds the change.
-# - **Random.** Most clients find their group in both runs. But in round 7, the server of *OCFL again* can only cluster the clients that are there, and only two of these thirteen are turned by 180°. A cluster needs a fifth of them, so three. They
+# - **Random.** Most clients find their group in both runs. But in round 7, the server of *OCFL again* can only cluster the clients that are there, and only two of these thirteen are turned by 180°. A cluster needs a fifth of them, so three. Both
 #   share a cluster with upright ones until the clustering in round 10.
 
 # %% tags=["hide-input"]
