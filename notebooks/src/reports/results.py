@@ -74,7 +74,6 @@ class Runs:
 
     scale: str
     records: list[Record]
-    every: list[Record]  # also those that lack the method of the table, such as runs of a control
 
     def parameters(self, *names: str) -> str:
         """Return parameters, which are the same in all runs of a scenario."""
@@ -102,7 +101,7 @@ class Runs:
         self, first: str, second: str, measure: str, digits: int = 2, factor: float = 1
     ) -> str:
         """Return a method's lead over another, with its 90 % interval over the seeds."""
-        return paired(self.every, first, second, measure, factor).text(digits)
+        return paired(self.records, first, second, measure, factor).text(digits)
 
     def leads(self, first: str, others: Sequence[str]) -> Cells:
         """Return a method's leads in accuracy, in percentage points."""
@@ -134,7 +133,6 @@ def ocfl_row(runs: Runs) -> Cells:
         "PF1": runs.mean("OCFL-HDB", "pf1"),
         "PF1 − FedAvg's": runs.lead("OCFL-HDB", "FedAvg", "pf1"),
         "accuracy − FedAvg's": runs.lead("OCFL-HDB", "FedAvg", "accuracy"),
-        "accuracy − fine-tuned FedAvg's": runs.lead("OCFL-HDB", "FedAvg-FT", "accuracy"),
         "PF1 − oracle's": runs.lead("OCFL-HDB", "oracle", "pf1"),
         "minutes per run": runs.minutes(),
     }
@@ -222,12 +220,12 @@ class Results:
 
     def rows(self, committed: Sequence[Record]) -> list[Cells]:
         """Return the rows, sorted by scale and scenario."""
-        rows = []
-        for scale in self.scales:
-            for every in ledger.by_scenario(committed, self.paper, scale).values():
-                if counted := [run for run in every if self.method in (None, *run.summary)]:
-                    rows.append(self.row(Runs(scale, records.one_per_seed(counted), every)))
-        return rows
+        counted = [run for run in committed if self.method in (None, *run.summary)]
+        return [
+            self.row(Runs(scale, records.one_per_seed(group)))
+            for scale in self.scales
+            for group in ledger.by_scenario(counted, self.paper, scale).values()
+        ]
 
 
 # By the names in the markers between which the tables stand

@@ -111,7 +111,7 @@ def leads_over_fine_tuning(committed: Sequence[Record]) -> str:
     more, less, neither = (worths.get(name, 0) for name in ("more", "less", "neither"))
     return (
         "Fine-tuned FedAvg is FedAvg's model after one more round of training at each client. The table has OCFL-HDB's leads over it "
-        "after the last round, with the seeds 0, 1 and 2. Before these runs, we fixed that clusters are worth more in a scenario if the lead in "
+        "after the last round, seed by seed. Before these runs, we fixed that clusters are worth more in a scenario if the lead in "
         "accuracy is above one point with each seed, and less if it is below 0 with each.\n\n"
         f"{compare.markdown(table)}\n"
         f"So clusters are worth more in {more} of {len(table)} scenarios, less in {less}, and neither in {neither}. "
